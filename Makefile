@@ -1,0 +1,55 @@
+# make demo    set up, then train two small models and see what mixing buys
+# make test    set up, then run the tests (test-all: the slow ones too)
+# make check   format, lint, types, layering, spelling
+# make bench   set up, then time the scans on this machine
+# make clean   remove everything the other targets made
+#
+# Each target creates .venv and installs what it needs; nothing is done twice.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
+
+.PHONY: demo test test-all check format bench clean
+
+demo: $(VENV)/.core
+	$(BIN)/python examples/s3_products.py
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-all: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.core
+	$(BIN)/statemix bench
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "statemix needs Python 3.10 or newer, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.core $@

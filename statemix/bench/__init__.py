@@ -1,0 +1,1 @@
+"""What the scans cost, measured on this machine."""

@@ -1,0 +1,1 @@
+"""Device code: imported by ops alone, and importing nothing of the package above it."""

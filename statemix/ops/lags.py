@@ -1,0 +1,67 @@
+"""The companion state: the last m outputs of a channel, newest first, at every step.
+
+    s[t] = (h[t], h[t-1], ..., h[t-m+1]),    s[-1] = s0
+
+Lags count real steps of one's own sequence: they pass over masked steps, and reach into s0 at its start.
+Then s[t] = C(a[t]) s[t-1] + b[t] e_1 with the companion matrix C, whose first row is a and which shifts the rest.
+"""
+
+import torch
+from torch import Tensor
+
+from statemix.ops.segments import Sequences, sequence_of
+
+
+def companion_matrix(a: Tensor) -> Tensor:
+    """C(a): (a_1 .. a_m) in the first row, ones below the diagonal."""
+    m = a.shape[-1]
+    shift = torch.eye(m, dtype=a.dtype, device=a.device)[:-1].expand(*a.shape[:-1], m - 1, m)
+    return torch.cat([a.unsqueeze(-2), shift], -2)
+
+
+def first_entry(x: Tensor, m: int) -> Tensor:
+    """x e_1: a vector of m entries, x first, then zeros."""
+    return torch.cat([x.unsqueeze(-1), x.new_zeros((*x.shape, m - 1))], -1)
+
+
+def lagged(h: Tensor, s0: Tensor, sequences: Sequences) -> Tensor:
+    """s (B T n m) at every step, from the outputs h (B T n) and the states s0 (S n m) before the first."""
+    if sequences.reverse:
+        s0 = s0 if sequences.cu_seqlens is None else s0.flip(0)
+        return lagged(h.flip(1), s0, sequences.flipped(h.shape[1])).flip(1)
+    if sequences.cu_seqlens is None and sequences.mask is None:
+        return _windows(h, s0)
+    return _gathered(h, s0, sequences)
+
+
+def _windows(h: Tensor, s0: Tensor) -> Tensor:
+    T, m = h.shape[1], s0.shape[-1]
+    history = torch.cat([s0.flip(-1).transpose(1, 2).to(h.dtype), h], 1)
+    return torch.stack([history.narrow(1, m - lag, T) for lag in range(m)], -1)
+
+
+def _gathered(h: Tensor, s0: Tensor, sequences: Sequences) -> Tensor:
+    (B, T, n), m = h.shape, s0.shape[-1]
+    cu_seqlens, mask, _ = sequences
+    real = torch.ones((B, T), dtype=torch.bool, device=h.device) if mask is None else mask
+    count = real.cumsum(1)
+    rank = count - _count_before(count, cu_seqlens)
+    lag = torch.arange(m, device=h.device)
+
+    # The k-th real step stands at position[k]; lag j of a step is the real step j before its own last one.
+    position = torch.argsort((~real).byte(), dim=1, stable=True)
+    step = position.gather(1, (count.unsqueeze(-1) - 1 - lag).clamp(min=0).flatten(1))
+    outputs = h.gather(1, step.unsqueeze(-1).expand(B, T * m, n)).view(B, T, m, n).transpose(2, 3)
+
+    start = s0.unsqueeze(1) if cu_seqlens is None else s0[sequence_of(cu_seqlens, T)].unsqueeze(0)
+    older = (lag - rank.unsqueeze(-1)).clamp(min=0).unsqueeze(2).expand(B, T, n, m)
+    states = start.expand(B, T, n, m).gather(-1, older).to(h.dtype)
+    return torch.where((lag < rank.unsqueeze(-1)).unsqueeze(2), outputs, states)
+
+
+def _count_before(count: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """How many real steps of the packed batch precede each step's own sequence."""
+    if cu_seqlens is None:
+        return torch.zeros((), dtype=count.dtype, device=count.device)
+    so_far = torch.cat([count.new_zeros((1, 1)), count], 1)
+    return so_far[:, cu_seqlens[sequence_of(cu_seqlens, count.shape[1])]]

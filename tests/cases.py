@@ -1,0 +1,83 @@
+"""Every scan of the library behind one signature, so that one law is one test."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from oracle import loop_block, loop_companion, loop_observer
+from torch import Tensor
+
+from statemix.ops import (
+    NORMALISERS,
+    block_scan,
+    companion_scan,
+    expanded_companion_scan,
+    gated_block_scan,
+    gated_companion_scan,
+    hop_scan,
+    normalise,
+)
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scan, its definition as a loop, and the shapes it takes."""
+
+    name: str
+    scan: Callable[..., Pair]
+    loop: Callable[[Tensor, Tensor, Tensor], Pair]
+    block: bool
+    gated: bool
+
+    def inputs(self, B: int, T: int, n: int, m: int, *, S: int | None = None, dtype: torch.dtype = torch.float64, seed: int = 0):
+        """Random (X, x, h0): contracting matrices, or raw gates."""
+        draw = partial(torch.randn, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        driver = (B, T, n, m) if self.block else (B, T, n)
+        X = 2 * draw(*driver, m + 1) if self.gated else draw(*driver, m) / m
+        return [y.to(dtype) for y in (X, draw(*driver), draw(B if S is None else S, n, m))]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def gated_loop(loop: Callable[[Tensor, Tensor, Tensor], Pair], gate: str) -> Callable[[Tensor, Tensor, Tensor], Pair]:
+    def run(gates: Tensor, v: Tensor, h0: Tensor) -> Pair:
+        w = normalise(gates, gate)
+        return loop(w[..., :-1], w[..., -1] * v, h0)
+
+    return run
+
+
+PLAIN = [
+    Case("block_scan", block_scan, loop_block, block=True, gated=False),
+    Case("hop_scan", hop_scan, loop_block, block=True, gated=False),
+    Case("companion_scan", companion_scan, loop_companion, block=False, gated=False),
+    Case("companion_scan[observer]", partial(companion_scan, form="observer"), loop_observer, block=False, gated=False),
+]
+GATED_BLOCK = [
+    Case(f"gated_block_scan[{gate}]", partial(gated_block_scan, gate=gate), gated_loop(loop_block, gate), block=True, gated=True)
+    for gate in NORMALISERS
+]
+GATED_COMPANION = [
+    Case(
+        f"gated_companion_scan[{gate}]", partial(gated_companion_scan, gate=gate), gated_loop(loop_companion, gate), block=False, gated=True
+    )
+    for gate in NORMALISERS
+]
+CASES = [*PLAIN, *GATED_BLOCK, *GATED_COMPANION]
+
+
+def expanded(form: str) -> Callable[..., Pair]:
+    """`expanded_companion_scan`, whose outputs are (B, T, n, m) for a driver of (B, T, n)."""
+    return partial(expanded_companion_scan, form=form)
+
+
+def random_mask(B: int, T: int, seed: int) -> Tensor:
+    return torch.rand(B, T, generator=torch.Generator().manual_seed(seed)) < 0.6
+
+
+def bounds(lengths: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.tensor([0, *lengths], dtype=dtype).cumsum(0).to(dtype)

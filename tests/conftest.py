@@ -1,0 +1,37 @@
+"""Shapes are checked, unwritten memory is NaN, one thread, and hypothesis draws the same examples every time."""
+
+from collections.abc import Iterator
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import settings
+
+HOOK = jaxtyping.install_import_hook(["statemix.ops", "statemix.layers", "statemix.types"], "beartype.beartype")
+
+settings.register_profile("statemix", deadline=None, max_examples=40, derandomize=True, database=None)
+settings.load_profile("statemix")
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory() -> Iterator[None]:
+    """Fill `torch.empty` with NaN, so that an output nobody wrote fails; and refuse non-deterministic ops."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Switch shape checks off: to compile, or to reach the error texts that users see."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
