@@ -68,6 +68,7 @@ GATED_COMPANION = [
     for gate in NORMALISERS
 ]
 CASES = [*PLAIN, *GATED_BLOCK, *GATED_COMPANION]
+EACH_SCAN = [*PLAIN, GATED_BLOCK[0], GATED_COMPANION[0]]
 
 
 def expanded(form: str) -> Callable[..., Pair]:

@@ -7,9 +7,20 @@ import pytest
 import torch
 from hypothesis import settings
 
-HOOK = jaxtyping.install_import_hook(["statemix.ops", "statemix.layers", "statemix.types"], "beartype.beartype")
+WITH_SHAPES = [
+    "ops.block",
+    "ops.companion",
+    "ops.gated",
+    "ops.expanded",
+    "ops.hop",
+    "ops.normalise",
+    "layers.gates",
+    "layers.bdlru",
+    "layers.hlru",
+]
+HOOK = jaxtyping.install_import_hook([f"statemix.{module}" for module in WITH_SHAPES], "beartype.beartype")
 
-settings.register_profile("statemix", deadline=None, max_examples=40, derandomize=True, database=None)
+settings.register_profile("statemix", deadline=None, max_examples=30, derandomize=True, database=None)
 settings.load_profile("statemix")
 torch.set_num_threads(1)
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import CASES, Case, bounds, random_mask
+from cases import CASES, EACH_SCAN, Case, bounds, random_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,7 +14,8 @@ SIZES = {
     "m": st.sampled_from([1, 2, 3, 5]),
     "seed": st.integers(0, 2**16),
 }
-every_scan = pytest.mark.parametrize("case", CASES, ids=str)
+every_scan = pytest.mark.parametrize("case", EACH_SCAN, ids=str)
+every_gate = pytest.mark.parametrize("case", CASES, ids=str)
 
 
 def close(actual, expected) -> None:
@@ -29,7 +30,7 @@ def with_gradients(run, inputs: list[Tensor], weights: Tensor, final_weights: Te
     return h.detach(), final.detach(), *torch.autograd.grad(loss, leaves, materialize_grads=True)
 
 
-@every_scan
+@every_gate
 @given(**SIZES)
 def test_scan_is_its_definition(case: Case, B, T, n, m, seed):
     inputs = case.inputs(B, T, n, m, seed=seed)
@@ -78,7 +79,7 @@ def test_packed_equals_separate(case: Case, lengths, n, m, seed, reverse, masked
     close(with_gradients(packed, inputs, weights, final_weights), with_gradients(separate, inputs, weights, final_weights))
 
 
-@every_scan
+@every_gate
 @given(T=st.sampled_from([1, 2, 9]), n=SIZES["n"], m=SIZES["m"], seed=SIZES["seed"], reverse=st.booleans())
 def test_padded_equals_unpadded_whatever_the_padding_holds(case: Case, T, n, m, seed, reverse):
     """Scatter T real steps among masked ones full of NaN: outputs, states and gradients are those of the T steps alone."""

@@ -1,0 +1,108 @@
+"""First and second derivatives in float64, states included, and what the registered ops promise torch."""
+
+import pytest
+import torch
+from cases import CASES, EACH_SCAN, GATED_BLOCK, PLAIN, Case, bounds, random_mask
+from torch.autograd import gradcheck, gradgradcheck
+
+SETTINGS = {
+    "plain": {},
+    "reverse": {"reverse": True},
+    "masked": {"mask": random_mask(2, 4, 1)},
+    "masked reverse": {"mask": random_mask(2, 4, 2), "reverse": True},
+    "packed": {"cu_seqlens": bounds([1, 0, 3])},
+    "packed masked reverse": {"cu_seqlens": bounds([1, 0, 3]), "mask": random_mask(1, 4, 3), "reverse": True},
+}
+# Every scan in every setting; every other gate function in the first and the last.
+WAYS = [(case, name) for case in CASES for name in (SETTINGS if case in EACH_SCAN else ("plain", "packed masked reverse"))]
+every_way = pytest.mark.parametrize(("case", "settings"), [(c, SETTINGS[s]) for c, s in WAYS], ids=[f"{c} {s}" for c, s in WAYS])
+
+
+def leaves(case: Case, settings: dict, n: int = 1, m: int = 3) -> list[torch.Tensor]:
+    packed = "cu_seqlens" in settings
+    return [x.requires_grad_() for x in case.inputs(1 if packed else 2, 4, n, m, S=3 if packed else None, seed=7)]
+
+
+@every_way
+def test_gradcheck(case: Case, settings: dict):
+    assert gradcheck(lambda *x: case.scan(*x, **settings), leaves(case, settings))
+
+
+@every_way
+def test_gradgradcheck(case: Case, settings: dict):
+    assert gradgradcheck(lambda *x: case.scan(*x, **settings), leaves(case, settings, m=2))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_without_initial_state(case: Case):
+    X, x, _ = leaves(case, {})
+    assert gradcheck(lambda X, x: case.scan(X, x), (X, x))
+
+
+@pytest.mark.parametrize("case", PLAIN, ids=str)
+def test_third_derivative(case: Case):
+    inputs = [y.requires_grad_() for y in case.inputs(1, 3, 1, 2, seed=3)]
+
+    def second(*x):
+        h, final = case.scan(*x)
+        first = torch.autograd.grad(h.sin().sum() + final.sin().sum(), x, create_graph=True)
+        return torch.autograd.grad(sum(g.sin().sum() for g in first), x, create_graph=True)
+
+    assert gradcheck(second, inputs)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradient_of_the_final_state_alone(case: Case):
+    """A loss on the final state reaches every input, though no output was used."""
+    inputs = leaves(case, {})
+    _, final = case.scan(*inputs)
+    _, expected = case.loop(*inputs)
+    torch.testing.assert_close(torch.autograd.grad(final.sum(), inputs), torch.autograd.grad(expected.sum(), inputs))
+
+
+OPS = {
+    "block_scan": (PLAIN[0], ()),
+    "companion_scan": (PLAIN[2], ()),
+    "gated_block_scan": (GATED_BLOCK[0], ("softmax",)),
+    "gated_companion_scan": (CASES[-3], ("softmax",)),
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("name", OPS)
+def test_opcheck(name: str, settings: dict, unchecked):
+    case, gate = OPS[name]
+    X, x, h0 = leaves(case, settings)
+    tail = (settings.get("cu_seqlens"), settings.get("mask"), settings.get("reverse", False), *gate)
+    op = getattr(torch.ops.statemix, name)
+    torch.library.opcheck(op, (X, x, h0, *tail))
+    torch.library.opcheck(op, (X, x, None, *tail))
+    backward = getattr(torch.ops.statemix, f"{name}_backward")
+    with torch.no_grad():
+        h, final = op(X, x, h0, *tail)
+        saved = (X.detach(), x.detach(), h) if gate else (X.detach(), h)
+        torch.library.opcheck(backward, (torch.randn_like(h), torch.randn_like(final), *saved, h0.detach(), *tail))
+
+
+@pytest.mark.parametrize("case", EACH_SCAN, ids=str)
+def test_same_bits_twice(case: Case):
+    def run():
+        inputs = [x.float().requires_grad_() for x in case.inputs(2, 50, 3, 4, seed=5)]
+        h, final = case.scan(*inputs)
+        return h, final, *torch.autograd.grad(h.sum() + final.sum(), inputs)
+
+    torch.testing.assert_close(run(), run(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("case", EACH_SCAN, ids=str)
+def test_memory_is_linear_in_time(case: Case):
+    """Twice the steps allocate twice the bytes, forward and backward: no graph or slice grows with T²."""
+
+    def allocated(T: int) -> int:
+        inputs = [x.requires_grad_() for x in case.inputs(1, T, 2, 3)]
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+            h, final = case.scan(*inputs)
+            torch.autograd.grad(h.sum() + final.sum(), inputs)
+        return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
+
+    assert allocated(256) < 2.2 * allocated(128)

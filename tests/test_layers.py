@@ -1,0 +1,265 @@
+"""The layers: definitions, states, and the mixer protocol."""
+
+import copy
+
+import pytest
+import torch
+from cases import bounds
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from statemix import BDLRU, HLRU, MIXERS, NORMALISERS, Mixer, build_mixer, register_mixer
+from statemix.ops import normalise
+
+D = 6
+VARIANTS = [
+    *[(cls, {"gate": gate}) for cls in (BDLRU, HLRU) for gate in NORMALISERS],
+    *[(cls, {"selectivity": s, "learn_initial_state": True}) for cls in (BDLRU, HLRU) for s in ("full", "pointwise", "none")],
+    (HLRU, {"form": "observer"}),
+    (HLRU, {"form": "observer", "learn_initial_state": True}),
+]
+every_variant = pytest.mark.parametrize(("cls", "options"), VARIANTS, ids=[f"{c.__name__} {o}" for c, o in VARIANTS])
+
+
+def make(cls, options, n=3, m=2, seed=0) -> nn.Module:
+    """A float64 layer with weights large enough for gates to matter."""
+    torch.manual_seed(seed)
+    mixer = cls(D, n, m, dtype=torch.float64, **options)
+    with torch.no_grad():
+        for parameter in mixer.parameters():
+            parameter.copy_(torch.randn_like(parameter) / 2)
+    return mixer
+
+
+def stepped(mixer, x, state=None):
+    outputs = []
+    for x_t in x.unbind(1):
+        y, state = mixer.step(x_t, state)
+        outputs.append(y)
+    return torch.stack(outputs, 1), state
+
+
+@every_variant
+@given(T=st.sampled_from([1, 2, 5, 11]), m=st.sampled_from([1, 2, 3, 5]), seed=st.integers(0, 999), given_state=st.booleans())
+def test_forward_is_step_is_split_is_packed_is_padded(cls, options, T, m, seed, given_state):
+    mixer = make(cls, options, m=m, seed=seed)
+    x = torch.randn(2, T, D, dtype=torch.float64)
+    state = torch.randn(2, 3, m, dtype=torch.float64) if given_state else None
+    whole = mixer(x, state)
+    torch.testing.assert_close(stepped(mixer, x, state), whole)
+
+    first, middle = mixer(x[:, : T // 2], state)
+    second, final = mixer(x[:, T // 2 :], middle)
+    torch.testing.assert_close((torch.cat([first, second], 1), final), whole)
+
+    packed, final = mixer(x.reshape(1, 2 * T, D), state, cu_seqlens=bounds([T, T]))
+    torch.testing.assert_close((packed.view(2, T, D), final), whole)
+
+    for left, right in ((2, 0), (0, 3), (1, 1)):
+        padded = torch.cat([torch.randn(2, left, D), x, torch.randn(2, right, D)], 1)
+        mask = torch.zeros(2, left + T + right, dtype=torch.bool)
+        mask[:, left : left + T] = True
+        y, final = mixer(padded, state, mask=mask)
+        torch.testing.assert_close((y[:, left : left + T], final), whole)
+
+
+def test_bdlru_is_the_papers_equations():
+    """Every index written out, with the input gate last."""
+    n, m, T = 2, 3, 5
+    mixer = make(BDLRU, {}, n=n, m=m)
+    x = torch.randn(1, T, D, dtype=torch.float64)
+    weight, bias = mixer.W_g.weight.view(n, m, m + 1, D), mixer.W_g.bias.view(n, m, m + 1)
+    W_v, W_o = mixer.W_v.weight.view(n, m, D), mixer.W_o.weight.view(D, n, m)
+    h = torch.zeros(n, m, dtype=torch.float64)
+    for t in range(T):
+        new = torch.zeros_like(h)
+        for k in range(n):
+            for i in range(m):
+                raw = [weight[k, i, j] @ x[0, t] + bias[k, i, j] for j in range(m + 1)]
+                total = sum(g.exp() for g in raw)
+                new[k, i] = sum(raw[j].exp() / total * h[k, j] for j in range(m)) + raw[m].exp() / total * (W_v[k, i] @ x[0, t])
+        h = new
+        torch.testing.assert_close(mixer(x)[0][0, t], torch.einsum("dki,ki->d", W_o, h))
+    torch.testing.assert_close(mixer(x)[1][0], h)
+
+
+def test_hlru_is_the_papers_equations():
+    n, m, T = 2, 3, 6
+    mixer = make(HLRU, {}, n=n, m=m)
+    x = torch.randn(1, T, D, dtype=torch.float64)
+    weight, bias = mixer.W_g.weight.view(n, m + 1, D), mixer.W_g.bias.view(n, m + 1)
+    past = [torch.zeros(n, dtype=torch.float64) for _ in range(m)]
+    for t in range(T):
+        w = normalise(torch.einsum("kjd,d->kj", weight, x[0, t]) + bias)
+        h = sum(w[:, i] * past[i] for i in range(m)) + w[:, m] * (mixer.W_v.weight @ x[0, t])
+        past = [h, *past[:-1]]
+        torch.testing.assert_close(mixer(x)[0][0, t], mixer.W_o.weight @ torch.stack(past, -1).flatten())
+    torch.testing.assert_close(mixer(x)[1][0], torch.stack(past, -1))
+
+
+@pytest.mark.parametrize("gate", NORMALISERS)
+@pytest.mark.parametrize("selectivity", ["full", "pointwise", "none"])
+def test_both_layers_are_the_same_diagonal_unit_at_m_1(gate, selectivity):
+    bdlru = make(BDLRU, {"gate": gate, "selectivity": selectivity}, n=4, m=1)
+    hlru = HLRU(D, 4, 1, gate=gate, selectivity=selectivity, dtype=torch.float64)
+    hlru.load_state_dict(bdlru.state_dict())
+    x, state = torch.randn(2, 9, D, dtype=torch.float64), torch.randn(2, 4, 1, dtype=torch.float64)
+    torch.testing.assert_close(hlru(x, state), bdlru(x, state), rtol=0, atol=0)
+
+
+def test_observer_is_another_model():
+    controller, observer = make(HLRU, {}, m=3), make(HLRU, {"form": "observer"}, m=3)
+    x = torch.randn(1, 9, D, dtype=torch.float64)
+    assert (controller(x)[0] - observer(x)[0]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(("n", "m"), [(4, 1), (3, 5)])
+def test_parameter_counts(n, m):
+    def count(mixer):
+        return sum(p.numel() for p in mixer.parameters())
+
+    assert count(BDLRU(D, n, m)) == D * n * m * (m + 1) + n * m * (m + 1) + 2 * D * n * m
+    assert count(HLRU(D, n, m)) == D * n * (m + 1) + n * (m + 1) + D * n + D * n * m
+    assert count(BDLRU(D, n, m, selectivity="none")) == n * m * (m + 1) + 2 * D * n * m
+    assert BDLRU(D, n, m).state_size == HLRU(D, n, m).state_size == n * m
+
+
+def test_softmax_gates_start_out_uniform():
+    torch.manual_seed(0)
+    mixer = BDLRU(64, 4, 3)
+    w = normalise(mixer.W_g(torch.randn(100, 64)))
+    assert abs(w.mean().item() - 1 / 4) < 1e-6
+    assert w.std() < 0.06
+    assert HLRU(64, 4, 3, selectivity="none").W_g.weight.min() >= 0
+
+
+def test_pointwise_gates_see_their_own_channel_alone():
+    """With d = n · m nothing is projected, and moving one input channel moves one row of gates."""
+    mixer = make(BDLRU, {"selectivity": "pointwise"}, n=3, m=2)
+    x = torch.randn(D, dtype=torch.float64)
+    moved = x.clone()
+    moved[4] += 1
+    changed = (mixer.W_g(x) != mixer.W_g(moved)).any(-1)
+    assert changed.tolist() == [False, False, False, False, True, False]
+    assert "W_g.project.weight" in BDLRU(D, 5, 2, selectivity="pointwise").state_dict()
+
+
+@every_variant
+def test_every_parameter_gets_a_gradient(cls, options):
+    mixer = make(cls, options)
+    y, state = mixer(torch.randn(2, 5, D, dtype=torch.float64))
+    (y.sin().sum() + state.sum()).backward()
+    for name, parameter in mixer.named_parameters():
+        assert parameter.grad.abs().sum() > 0, name
+
+
+def test_learned_start_is_used_and_a_given_state_wins():
+    mixer = make(BDLRU, {"learn_initial_state": True})
+    x = torch.randn(2, 4, D, dtype=torch.float64)
+    torch.testing.assert_close(mixer(x), mixer(x, mixer.h0.expand(2, 3, 2)))
+    assert (mixer(x)[0] - mixer(x, torch.zeros(2, 3, 2, dtype=torch.float64))[0]).abs().max() > 1e-3
+    packed = mixer(x.reshape(1, 8, D), cu_seqlens=bounds([4, 4]))[0]
+    torch.testing.assert_close(packed.view(2, 4, D), mixer(x)[0])
+
+
+@pytest.mark.parametrize("cls", [BDLRU, HLRU])
+def test_autocast(cls):
+    """Under autocast the projections run in bfloat16 and the state stays float32."""
+    mixer = cls(D, 3, 2)
+    x = torch.randn(2, 9, D)
+    with torch.autocast("cpu", torch.bfloat16):
+        y, state = mixer(x)
+        y_t, state_t = mixer.step(x[:, 0])
+    assert (y.dtype, state.dtype, y_t.dtype, state_t.dtype) == (torch.bfloat16, torch.float32, torch.bfloat16, torch.float32)
+    torch.testing.assert_close(y.float(), mixer(x)[0], rtol=0.05, atol=1e-4)
+    y.float().sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in mixer.parameters())
+
+
+def test_empty_sequence():
+    mixer = BDLRU(D, 3, 2)
+    state = torch.randn(2, 3, 2)
+    y, final = mixer(torch.empty(2, 0, D), state)
+    assert y.shape == (2, 0, D)
+    torch.testing.assert_close(final, state)
+
+
+@every_variant
+def test_copies_and_state_dicts(cls, options):
+    mixer = make(cls, options)
+    x = torch.randn(1, 4, D, dtype=torch.float64)
+    twin = cls(D, 3, 2, dtype=torch.float64, **options)
+    twin.load_state_dict(mixer.state_dict())
+    torch.testing.assert_close(twin(x), mixer(x), rtol=0, atol=0)
+    torch.testing.assert_close(copy.deepcopy(mixer)(x), mixer(x), rtol=0, atol=0)
+    with torch.device("meta"):
+        assert cls(D, 3, 2, **options).W_v.weight.is_meta
+
+
+def test_repr_tells_the_sizes():
+    assert "d_model=6, n_blocks=3, block_size=2, gate='softmax', selectivity='full'" in repr(BDLRU(D, 3, 2))
+    assert "d_model=6, n_channels=3, order=2, gate='relu', selectivity='full', form='controller'" in repr(HLRU(D, 3, 2, gate="relu"))
+
+
+@pytest.fixture
+def own_mixers(monkeypatch):
+    """Registrations that end with the test."""
+    for name in set(MIXERS) - {"bdlru", "hlru"}:
+        monkeypatch.delitem(MIXERS, name)
+    kept = dict(MIXERS)
+    yield
+    MIXERS.clear()
+    MIXERS.update(kept)
+
+
+class Cumsum(nn.Module):
+    """The smallest mixer: y[t] = scale · Σ x."""
+
+    state_size = D
+
+    def __init__(self, d_model: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
+        y = x.cumsum(1) + (0 if state is None else state[:, None])
+        return self.scale * y, y[:, -1]
+
+    def step(self, x_t, state=None):
+        state = x_t if state is None else state + x_t
+        return self.scale * state, state
+
+
+def test_users_register_their_own_mixer(own_mixers):
+    register_mixer("cumsum")(Cumsum)
+    mixer = build_mixer("cumsum", D, {"scale": 2.0})
+    assert isinstance(mixer, Mixer)
+    x = torch.randn(2, 5, D)
+    torch.testing.assert_close(stepped(mixer, x), mixer(x))
+    register_mixer("cumsum")(Cumsum)  # a module imported twice registers twice
+
+
+def test_build_mixer_builds_the_papers_layers():
+    built = build_mixer("bdlru", D, {"n_blocks": 3, "block_size": 2, "gate": "relu"})
+    assert isinstance(built, BDLRU)
+    assert isinstance(built, Mixer)
+    assert (built.state_shape, built.gate) == ((3, 2), "relu")
+    assert isinstance(build_mixer("hlru", D, {"n_channels": 3, "order": 2}), HLRU)
+
+
+def test_registration_errors(own_mixers):
+    class NoStep(nn.Module):
+        state_size = 1
+
+        def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
+            return x, state
+
+    with pytest.raises(TypeError, match="NoStep must define forward, step and state_size to be a mixer, step missing"):
+        register_mixer("nostep")(NoStep)
+    with pytest.raises(ValueError, match="The mixer name 'bdlru' is taken by BDLRU"):
+        register_mixer("bdlru")(Cumsum)
+    with pytest.raises(ValueError, match="Unknown mixer 'bdrlu'. Available: bdlru, hlru"):
+        build_mixer("bdrlu", D, {})
+    with pytest.raises(ValueError, match="Unknown option of mixer 'bdlru': 'block_sise'. Available: n_blocks, block_size, gate"):
+        build_mixer("bdlru", D, {"n_blocks": 1, "block_sise": 3})

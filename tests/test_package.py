@@ -1,0 +1,137 @@
+"""The command line, the kernel slots, and what importing costs."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from statemix.cli import main
+from statemix.kernels import cpu
+from statemix.ops import registry
+
+
+def python(code: str, *, env: dict[str, str] | None = None) -> str:
+    import os
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **(env or {})})
+    return result.stdout
+
+
+def test_help_does_not_import_torch():
+    code = """
+import sys
+from statemix.cli import main
+try:
+    main(["--help"])
+except SystemExit as end:
+    assert end.code == 0
+assert "torch" not in sys.modules, "torch was imported to print help"
+assert "statemix.ops" not in sys.modules
+"""
+    printed = python(code)
+    assert "info" in printed
+    assert "bench" in printed
+
+
+def test_unknown_command_lists_the_known(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["inof"])
+    assert end.value.code == 2
+    printed = "".join(capsys.readouterr())
+    assert "inof" in printed
+    assert "info" in printed
+
+
+def test_info(capsys):
+    main(["info"])
+    printed = capsys.readouterr().out
+    for word in ("torch", torch.__version__, "gated_block_scan", "intra-op threads", "CPU library"):
+        assert word in printed
+
+
+def test_info_json(capsys):
+    main(["info", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["versions"]["torch"] == torch.__version__
+    assert report["threads"]["intra-op"] == torch.get_num_threads()
+    ops = {kernel["op"] for kernel in report["kernels"]}
+    assert ops == set(registry.OPS)
+    assert all(kernel["kernel"] and kernel["why"] for kernel in report["kernels"])
+
+
+def test_bench(capsys, tmp_path):
+    out = tmp_path / "speed.jsonl"
+    main(["bench", "--batch", "1", "--length", "4", "--blocks", "2", "--block-sizes", "1", "2", "--repeats", "1", "--out", str(out)])
+    assert "hop_scan" in capsys.readouterr().out
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(line["scan"], line["block_size"]) for line in lines] == [
+        ("block_scan", 1), ("hop_scan", 1), ("block_scan", 2), ("hop_scan", 2),
+    ]  # fmt: skip
+    assert all(line["forward_ms"] > 0 and line["forward_backward_ms"] > 0 for line in lines)
+
+
+def test_kernels_can_be_switched_off():
+    code = "from statemix.kernels.cpu import load; print(load().reason)"
+    assert python(code, env={"STATEMIX_KERNELS": "off"}) == "switched off by STATEMIX_KERNELS=off\n"
+    code = """
+from statemix.kernels.cpu import load
+try:
+    load()
+except ValueError as error:
+    print(error)
+"""
+    assert python(code, env={"STATEMIX_KERNELS": "fast"}) == "STATEMIX_KERNELS must be 'on' or 'off', got 'fast'.\n"
+
+
+def test_library_is_told_missing_without_a_file(monkeypatch):
+    monkeypatch.setattr(cpu, "find", lambda: None)
+    cpu.load.cache_clear()
+    try:
+        library = cpu.load()
+        assert isinstance(library, cpu.Missing)
+        assert "C++ compiler" in library.reason
+    finally:
+        cpu.load.cache_clear()
+
+
+def test_library_tells_its_instruction_set():
+    library = cpu.load()
+    if isinstance(library, cpu.Missing):
+        pytest.skip(f"no compiled library: {library.reason}")
+    assert library.instruction_set in ("avx512", "avx2", "generic")
+
+
+@pytest.fixture
+def scratch_op(monkeypatch):
+    """An op of its own, so that the real ones keep their plain bodies."""
+    monkeypatch.setattr(registry, "OPS", list(registry.OPS))
+    monkeypatch.setattr(registry, "KERNELS", dict(registry.KERNELS))
+    name = "scratch_for_tests"
+    if not hasattr(torch.ops.statemix, name):
+        registry.define_op(name, "(Tensor x) -> Tensor", lambda x: x + 1, torch.empty_like)
+    return name
+
+
+def test_a_kernel_goes_before_the_plain_body(scratch_op):
+    op = getattr(torch.ops.statemix, scratch_op)
+    assert op(torch.zeros(2)).tolist() == [1.0, 1.0]
+    registry.register_kernel(scratch_op, "cpu", lambda x: x + 2, "a test's kernel")
+    assert op(torch.zeros(2)).tolist() == [2.0, 2.0]
+    (choice,) = [c for c in registry.kernel_choices() if c.op == scratch_op and c.device == "cpu"]
+    assert choice.kernel == "a test's kernel"
+
+
+def test_register_kernel_errors():
+    with pytest.raises(ValueError, match="Unknown op 'blok_scan'. Available: block_scan, block_scan_backward"):
+        registry.register_kernel("blok_scan", "cpu", lambda: None, "none")
+    with pytest.raises(ValueError, match="Unknown device 'tpu'. Available: cpu, cuda"):
+        registry.register_kernel("block_scan", "tpu", lambda: None, "none")
+
+
+def test_unwritten_memory_is_nan():
+    """The fixture that lets every other test see an unwritten output."""
+    assert torch.empty(3).isnan().all()
+    assert torch.zeros(1).new_empty(3).isnan().all()
+    assert torch.empty_like(torch.zeros(3)).isnan().all()
