@@ -1,8 +1,11 @@
 """The command line, the kernel slots, and what importing costs."""
 
 import json
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +16,6 @@ from statemix.ops import registry
 
 
 def python(code: str, *, env: dict[str, str] | None = None) -> str:
-    import os
-
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **(env or {})})
     return result.stdout
 
@@ -22,6 +23,7 @@ def python(code: str, *, env: dict[str, str] | None = None) -> str:
 def test_help_does_not_import_torch():
     code = """
 import sys
+from pathlib import Path
 from statemix.cli import main
 try:
     main(["--help"])
@@ -135,3 +137,12 @@ def test_unwritten_memory_is_nan():
     assert torch.empty(3).isnan().all()
     assert torch.zeros(1).new_empty(3).isnan().all()
     assert torch.empty_like(torch.zeros(3)).isnan().all()
+
+
+def test_the_readme_runs():
+    """The eight lines on the first screen do what their comments say."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    block = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    scope: dict = {}
+    exec(block.group(1), scope)
+    assert (scope["y"].shape, scope["state"].shape, scope["y_t"].shape) == ((8, 256, 128), (8, 32, 4), (8, 128))
