@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from statemix.cli import main
-from statemix.kernels import cpu
+from statemix.kernels.cpu import library as cpu
 from statemix.ops import registry
 
 
@@ -75,10 +75,10 @@ def test_bench(capsys, tmp_path):
 
 
 def test_kernels_can_be_switched_off():
-    code = "from statemix.kernels.cpu import load; print(load().reason)"
+    code = "from statemix.kernels.cpu.library import load; print(load().reason)"
     assert python(code, env={"STATEMIX_KERNELS": "off"}) == "switched off by STATEMIX_KERNELS=off\n"
     code = """
-from statemix.kernels.cpu import load
+from statemix.kernels.cpu.library import load
 try:
     load()
 except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from statemix.kernels import cpu
+from statemix.kernels.cpu.library import Missing, load
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.segments import Sequences
 
@@ -24,6 +24,7 @@ NAMESPACE = "statemix"
 DEVICES = ("cpu", "cuda")
 OPS: list[str] = []
 KERNELS: dict[tuple[str, str], str] = {}
+BODIES: dict[str, Callable[..., Any]] = {}
 
 Pair = tuple[Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor]
@@ -95,6 +96,7 @@ def define_op(name: str, schema: str, body: Callable[..., Any], fake: Callable[.
     torch.library.impl(qualified, "CompositeExplicitAutograd", body)
     torch.library.register_fake(qualified, fake)
     OPS.append(name)
+    BODIES[name] = body
 
 
 def define_gradient(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
@@ -142,10 +144,13 @@ def kernel_choices() -> list[KernelChoice]:
 def _choose(op: str, device: str) -> KernelChoice:
     if (op, device) in KERNELS:
         return KernelChoice(op, device, KERNELS[op, device], "registered for this op and device")
-    return KernelChoice(op, device, "plain torch", f"no {device} kernel is registered")
+    return KernelChoice(op, device, "plain torch", cpu_library() if device == "cpu" else f"no {device} kernel is registered")
 
 
 def cpu_library() -> str:
     """Which compiled library is loaded, or why none is."""
-    library = cpu.load()
-    return library.reason if isinstance(library, cpu.Missing) else f"{library.path.name}, instruction set {library.instruction_set}"
+    library = load()
+    if isinstance(library, Missing):
+        return library.reason
+    threads = "all torch's threads" if library.threaded else "one thread: built without OpenMP"
+    return f"{library.path.name}, instruction set {library.instruction_set}, {threads}"

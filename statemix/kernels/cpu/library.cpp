@@ -1,20 +1,145 @@
-// What the Python side asks of the library before it calls anything else.
+// The library's entries: what it is, and the scans, spread over threads by sequence and by group.
+//
+// Every group of every sequence is computed by itself, in the same order whatever the number of threads: same bits.
 
-#if defined(_WIN32)
-#define STATEMIX_EXPORT extern "C" __declspec(dllexport)
-#else
-#define STATEMIX_EXPORT extern "C" __attribute__((visibility("default")))
+#include <cstdlib>
+#include <vector>
+
+#include "kernels.hpp"
+
+#if defined(_OPENMP)
+#include <omp.h>
 #endif
+
+#define STATEMIX_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace statemix {
+namespace {
+
+enum class Target { generic, avx2, avx512 };
+
+Target best_target() {
+#if defined(STATEMIX_X86)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) return Target::avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Target::avx2;
+#endif
+  return Target::generic;
+}
+
+const Target target = best_target();
+
+Functions choose(bool block, int32_t m, int32_t gate) {
+#if defined(STATEMIX_X86)
+  if (target == Target::avx512) return target_avx512(block, m, gate);
+  if (target == Target::avx2) return target_avx2(block, m, gate);
+#endif
+  return target_generic(block, m, gate);
+}
+
+// Below this many numbers of X a second thread costs more than it saves.
+constexpr int64_t SERIAL_SIZE = 1 << 15;
+
+struct Parts {
+  int64_t groups, chunks;  // groups of eight, and how many ranges each sequence's groups are cut into
+  int threads;
+};
+
+Parts divide(const statemix_scan& a, bool block) {
+  Parts parts{(a.n + LANES - 1) / LANES, 1, 1};
+  const int64_t size = a.B * a.T * a.n * (a.m + 1) * (block ? a.m : 1);
+  if (size < SERIAL_SIZE || a.threads < 2) return parts;
+  parts.threads = a.threads;
+  if (a.S % a.threads != 0) parts.chunks = a.threads < parts.groups ? a.threads : parts.groups;
+  return parts;
+}
+
+// Vectors of scratch for one task: states and their gradients of all groups, and one group's X and dX.
+int64_t scratch_size(const statemix_scan& a, bool block, int64_t groups) {
+  return 2 * groups * a.m + (block ? 2 * (int64_t)a.m * (a.m + 1) : 0) + 1;
+}
+
+// Positions of the real steps of every sequence, in the order of the scan, one sequence after the other.
+struct RealSteps {
+  std::vector<int64_t> positions, offsets;
+
+  explicit RealSteps(const statemix_scan& a) {
+    if (!a.mask) return;
+    offsets.push_back(0);
+    for (int64_t s = 0; s < a.S; ++s) {
+      const Span span{a.bounds[s], a.bounds[s + 1], a.reverse != 0, nullptr, 0};
+      for (int64_t step = 0; step < span.length(); ++step)
+        if (a.mask[span.at(step)]) positions.push_back(span.at(step));
+      offsets.push_back((int64_t)positions.size());
+    }
+  }
+
+  Span span(const statemix_scan& a, int64_t s) const {
+    if (!a.mask) return {a.bounds[s], a.bounds[s + 1], a.reverse != 0, nullptr, 0};
+    return {a.bounds[s], a.bounds[s + 1], a.reverse != 0, positions.data() + offsets[s], offsets[s + 1] - offsets[s]};
+  }
+};
+
+template <class Arguments, class Function>
+int run(const statemix_scan& a, const Arguments& arguments, bool block, Function function) {
+  const Parts parts = divide(a, block);
+  const int64_t tasks = a.S * parts.chunks;
+  const RealSteps real(a);
+  int failed = 0;
+#if defined(_OPENMP)
+#pragma omp parallel num_threads(parts.threads) if (parts.threads > 1)
+#endif
+  {
+    void* memory = nullptr;
+    const size_t bytes = sizeof(V) * scratch_size(a, block, parts.groups);
+    if (posix_memalign(&memory, 64, bytes) != 0) {
+#if defined(_OPENMP)
+#pragma omp atomic write
+#endif
+      failed = 1;
+      memory = nullptr;
+    }
+#if defined(_OPENMP)
+#pragma omp for schedule(dynamic, 1)
+#endif
+    for (int64_t task = 0; task < tasks; ++task) {
+      if (!memory) continue;
+      const int64_t sequence = task / parts.chunks, chunk = task % parts.chunks;
+      function(arguments, sequence, real.span(a, sequence), parts.groups * chunk / parts.chunks, parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
+    }
+    std::free(memory);
+  }
+  return failed;
+}
+
+}  // namespace
+}  // namespace statemix
+
+using namespace statemix;
 
 // Raised with every change of a signature; the loader refuses a library of another version.
-STATEMIX_EXPORT int statemix_abi_version() { return 1; }
+STATEMIX_EXPORT int statemix_abi_version() { return 2; }
 
-// The widest instruction set that this processor runs, out of those the kernels are written for.
+// The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {
-#if (defined(__x86_64__) || defined(__i386__)) && (defined(__GNUC__) || defined(__clang__))
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq")) return "avx512";
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "avx2";
+  return target == Target::avx512 ? "avx512" : target == Target::avx2 ? "avx2" : "generic";
+}
+
+STATEMIX_EXPORT int statemix_has_threads() {
+#if defined(_OPENMP)
+  return 1;
+#else
+  return 0;
 #endif
-  return "generic";
+}
+
+STATEMIX_EXPORT int statemix_max_size() { return STATEMIX_MAX_SIZE; }
+
+// Each returns 0, or 1 if there was no memory for scratch.
+STATEMIX_EXPORT int statemix_forward(const statemix_scan* a, int block) {
+  return run(*a, *a, block != 0, choose(block != 0, a->m, a->gate).forward);
+}
+
+STATEMIX_EXPORT int statemix_backward(const statemix_scan_gradient* a, int block) {
+  return run(a->scan, *a, block != 0, choose(block != 0, a->scan.m, a->scan.gate).backward);
 }

@@ -1,0 +1,118 @@
+// One row of raw gates to weights, and to what its gradient needs.
+//
+//   w_j = f(g_j) / Z        dg_j = q_j λ (u_j − s_j h),    h = Σ_j w_j u_j
+//
+// The row's dot product in the Jacobian is h itself, so the gradient needs no sum of its own.
+
+#pragma once
+
+#include "lanes.hpp"
+#include "scan.hpp"
+
+namespace statemix {
+
+constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
+
+static inline void softmax_row(const V* g, int c, V* w) {
+  V top = g[0];
+  for (int j = 1; j < c; ++j) top = larger(top, g[j]);
+  V Z{};
+  for (int j = 0; j < c; ++j) {
+    w[j] = exponential(g[j] - top);
+    Z += w[j];
+  }
+  const V scale = 1.0f / Z;
+  for (int j = 0; j < c; ++j) w[j] *= scale;
+}
+
+// f(g) of a signed gate function, and its slope.
+static inline void signed_function(int32_t gate, V g, V* f, V* slope) {
+  V s, t;
+  switch (gate) {
+    case STATEMIX_TANH:
+      *f = hyperbolic_tangent(g);
+      *slope = 1.0f - *f * *f;
+      break;
+    case STATEMIX_SILU:
+      logistic(g, &s, &t);
+      *f = g * s;
+      *slope = s * (1.0f + g * t);
+      break;
+    default:
+      *f = g;
+      *slope = splat(1.0f);
+  }
+}
+
+// Weights of a row for any gate function but softmax; q and s too where they are not null.
+__attribute__((noinline)) static void row_weights(int32_t gate, const V* g, int c, V* w, V* q, V* s) {
+  V total{};
+  switch (gate) {
+    case STATEMIX_SIGMOID: {
+      V top = g[0];
+      for (int j = 1; j < c; ++j) top = larger(top, g[j]);
+      top = select(top > 0.0f, V{}, top);
+      for (int j = 0; j < c; ++j) {
+        const V e = exponential(-absolute(g[j]));
+        const V below = select(g[j] > 0.0f, V{}, g[j]);
+        w[j] = exponential(below - top) / (1.0f + e);
+        total += w[j];
+      }
+      const V scale = 1.0f / total;
+      for (int j = 0; j < c; ++j) {
+        w[j] *= scale;
+        if (q) {
+          V of_g, of_minus_g;
+          logistic(g[j], &of_g, &of_minus_g);
+          q[j] = of_minus_g * w[j];
+          s[j] = splat(1.0f);
+        }
+      }
+      return;
+    }
+    case STATEMIX_RELU: {
+      for (int j = 0; j < c; ++j) {
+        w[j] = select(g[j] < 0.0f, V{}, g[j]);
+        total += w[j] + RELU_EPSILON;
+      }
+      const V scale = 1.0f / total;
+      for (int j = 0; j < c; ++j) {
+        w[j] *= scale;
+        if (q) {
+          q[j] = select(g[j] > 0.0f, scale, V{});
+          s[j] = splat(1.0f);
+        }
+      }
+      return;
+    }
+    case STATEMIX_NONE:
+      for (int j = 0; j < c; ++j) {
+        w[j] = g[j];
+        if (q) {
+          q[j] = splat(1.0f);
+          s[j] = V{};
+        }
+      }
+      return;
+    default: {
+      for (int j = 0; j < c; ++j) {
+        V slope;
+        signed_function(gate, g[j], &w[j], &slope);
+        total += absolute(w[j]);
+        if (q) q[j] = slope;
+      }
+      const VI low = total < SIGNED_FLOOR;
+      const V scale = 1.0f / select(low, splat(SIGNED_FLOOR), total);
+      for (int j = 0; j < c; ++j) {
+        if (q) {
+          const V sign = select(w[j] > 0.0f, splat(1.0f), select(w[j] < 0.0f, splat(-1.0f), V{}));
+          s[j] = select(low, V{}, sign);
+          q[j] *= scale;
+        }
+        w[j] *= scale;
+      }
+    }
+  }
+}
+
+}  // namespace statemix

@@ -1,0 +1,45 @@
+// All kernels for one instruction set.  The build compiles this file once for each, with its flags and STATEMIX_TARGET.
+
+#include "kernels.hpp"
+
+#include "block.hpp"
+#include "companion.hpp"
+
+namespace statemix {
+namespace {
+
+template <template <int, Kind> class Scan, int M, Kind KIND>
+Functions functions() {
+  return {&Scan<M, KIND>::forward, &Scan<M, KIND>::backward};
+}
+
+template <template <int, Kind> class Scan, int M>
+Functions by_kind(int32_t gate) {
+  if (gate == STATEMIX_GIVEN) return functions<Scan, M, Kind::given>();
+  if (gate == STATEMIX_SOFTMAX) return functions<Scan, M, Kind::softmax>();
+  return functions<Scan, M, Kind::other>();
+}
+
+template <template <int, Kind> class Scan>
+Functions by_size(int32_t m, int32_t gate) {
+  switch (m) {
+    case 1: return by_kind<Scan, 1>(gate);
+    case 2: return by_kind<Scan, 2>(gate);
+    case 3: return by_kind<Scan, 3>(gate);
+    case 4: return by_kind<Scan, 4>(gate);
+    case 5: return by_kind<Scan, 5>(gate);
+    case 6: return by_kind<Scan, 6>(gate);
+    case 7: return by_kind<Scan, 7>(gate);
+    case 8: return by_kind<Scan, 8>(gate);
+    case 16: return by_kind<Scan, 16>(gate);
+    default: return by_kind<Scan, 0>(gate);
+  }
+}
+
+}  // namespace
+
+Functions STATEMIX_TARGET(bool block, int32_t m, int32_t gate) {
+  return block ? by_size<Block>(m, gate) : by_size<Companion>(m, gate);
+}
+
+}  // namespace statemix

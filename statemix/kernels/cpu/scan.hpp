@@ -1,0 +1,37 @@
+// The C interface of the CPU kernels: one structure for a scan forward, one for its gradient.
+//
+// Tensors are contiguous float32 in the logical order of the Python side: X is (B, T, n, m, c) for blocks and
+// (B, T, n, c) for channels, c = m + 1 raw gates (input gate last) or c = m given coefficients; the driver x and the
+// outputs h are (B, T, n, m) or (B, T, n); states are (S, n, m).
+
+#pragma once
+
+#include <cstdint>
+
+constexpr int STATEMIX_MAX_SIZE = 256;  // the largest m
+
+enum statemix_gate : int32_t {
+  STATEMIX_GIVEN = 0,  // X holds coefficients, x is added as it is
+  STATEMIX_SOFTMAX = 1,
+  STATEMIX_SIGMOID = 2,
+  STATEMIX_RELU = 3,
+  STATEMIX_TANH = 4,
+  STATEMIX_LINEAR = 5,
+  STATEMIX_SILU = 6,
+  STATEMIX_NONE = 7,  // raw gates as they are, the last one times x
+};
+
+struct statemix_scan {
+  int64_t B, T, n, S;
+  int32_t m, gate, reverse, threads;
+  const int64_t* bounds;  // S + 1 positions on the flattened (B · T) time axis
+  const uint8_t* mask;    // (B, T), 0 where a step is the identity; null if every step is real
+  const float *X, *x, *h0;
+  float *h, *final;
+};
+
+struct statemix_scan_gradient {
+  statemix_scan scan;  // h is read here, final is not used
+  const float *dh, *dfinal;
+  float *dX, *dx, *dh0;
+};

@@ -1,0 +1,142 @@
+"""The compiled CPU scans against the plain ones: every size, gate function and setting, one thread and two.
+
+float64 always takes the plain path, which the other tests hold against the oracles; float32 takes the kernels.
+"""
+
+import pytest
+import torch
+from cases import CASES, EACH_SCAN, Case, bounds, random_mask
+from test_package import python
+
+from statemix import BDLRU
+from statemix.kernels.cpu.library import Missing, load
+from statemix.ops.registry import KERNELS
+
+LIBRARY = load()
+pytestmark = pytest.mark.skipif(
+    isinstance(LIBRARY, Missing), reason="no compiled CPU library: " + (LIBRARY.reason if isinstance(LIBRARY, Missing) else "")
+)
+KERNEL_CASES = [case for case in CASES if case.name != "hop_scan"]
+SIZES = [(1, 20), (2, 3), (3, 8), (4, 17), (5, 1), (6, 9), (7, 3), (8, 20), (9, 5), (16, 8), (17, 11), (40, 2)]
+SETTINGS = {
+    "plain": (3, None, {}),
+    "masked reverse": (2, None, {"mask": random_mask(2, 13, 4), "reverse": True}),
+    "packed": (1, 4, {"cu_seqlens": bounds([3, 0, 9, 1])}),
+    "packed masked reverse": (1, 4, {"cu_seqlens": bounds([3, 0, 9, 1]), "mask": random_mask(1, 13, 5), "reverse": True}),
+}
+
+
+@pytest.fixture(params=[1, 2], ids=["one thread", "two threads"])
+def threads(request):
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(1)
+
+
+def run(scan, inputs, settings, dtype):
+    leaves = [x.to(dtype).requires_grad_() for x in inputs]
+    h, final = scan(*leaves, **settings)
+    weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)
+    gradients = torch.autograd.grad((h.double() * weights).sum() + final.double().sum(), leaves, materialize_grads=True)
+    return [y.detach().double() for y in (h, final, *gradients)]
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
+def test_kernel_is_the_plain_scan(case: Case, settings, threads):
+    B, S, options = settings
+    for m, n in SIZES:
+        inputs = [x.float() for x in case.inputs(B, 13, n, m, S=S, seed=m)]
+        kernel, plain = (run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64))
+        for ours, truth in zip(kernel, plain, strict=True):
+            assert (ours - truth).norm() <= 5e-5 * truth.norm(), f"m = {m}, n = {n}"
+
+
+@pytest.mark.parametrize("m", [1, 3, 4, 8, 11, 16])
+@pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
+def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, m):
+    """In float32, against float64, the kernel errs at most twice as much as the definition run by torch."""
+    inputs = [x.float() for x in case.inputs(4, 65, 20, m, seed=m)]
+    if "none" in case.name:  # raw gates must contract, or states overflow
+        inputs[0] /= 4 * m
+    kernel, plain = run(case.scan, inputs, {}, torch.float32), run(case.loop, inputs, {}, torch.float32)
+    for ours, theirs, truth in zip(kernel, plain, run(case.loop, inputs, {}, torch.float64), strict=True):
+        assert (ours - truth).norm() <= 2 * (theirs - truth).norm()
+
+
+@pytest.mark.parametrize("case", [case for case in EACH_SCAN if case.name != "hop_scan"], ids=str)
+@pytest.mark.parametrize("B", [1, 2, 3])
+def test_threads_change_no_bit(case: Case, B):
+    inputs = case.inputs(B, 300, 40, 4)
+    one = run(case.scan, inputs, {}, torch.float32)
+    torch.set_num_threads(2)
+    try:
+        torch.testing.assert_close(run(case.scan, inputs, {}, torch.float32), one, rtol=0, atol=0)
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("where", [0, 1], ids=["gates", "values"])
+@pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
+def test_nan_and_inf_propagate_as_in_plain_torch(case: Case, where, poison):
+    inputs = case.inputs(2, 7, 9, 3)
+    inputs[where][0, 3, 4] = poison
+    h, final = case.scan(*[x.float() for x in inputs])
+    expected, expected_final = case.scan(*inputs)
+    assert torch.equal(h.isnan(), expected.isnan())
+    assert torch.equal(h.isfinite(), expected.isfinite())
+    assert torch.equal(final.isfinite(), expected_final.isfinite())
+
+
+@pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
+def test_one_closed_gate_is_finite(case: Case):
+    """A single −inf among raw gates closes that gate and nothing else."""
+    if not case.gated or not any(f"[{gate}]" in case.name for gate in ("softmax", "sigmoid")):
+        return
+    inputs = [x.float() for x in case.inputs(2, 7, 9, 3)]
+    inputs[0][..., 1] = -torch.inf
+    leaves = [x.requires_grad_() for x in inputs]
+    h, _ = case.scan(*leaves)
+    assert h.isfinite().all()
+    torch.testing.assert_close(h.double(), case.scan(*[x.double() for x in inputs])[0], rtol=1e-5, atol=1e-6)
+
+
+def test_strided_and_expanded_inputs_in_float32():
+    for case in KERNEL_CASES:
+        X, x, h0 = (y.float() for y in case.inputs(2, 6, 3, 4))
+        strided = [y.transpose(0, 1).contiguous().transpose(0, 1) for y in (X, x, h0)]
+        torch.testing.assert_close(case.scan(*strided), case.scan(X, x, h0), rtol=0, atol=0)
+        fixed = X[:1, :1].expand_as(X)
+        torch.testing.assert_close(case.scan(fixed, x, h0), case.scan(fixed.contiguous(), x, h0), rtol=0, atol=0)
+
+
+def test_sizes_above_the_largest_take_the_plain_path():
+    case = CASES[0]
+    m = LIBRARY.max_size + 1
+    inputs = case.inputs(1, 2, 1, m)
+    torch.testing.assert_close(case.scan(*[x.float() for x in inputs])[0].double(), case.scan(*inputs)[0], rtol=1e-4, atol=1e-5)
+
+
+def test_every_scan_has_its_kernel():
+    names = ("block_scan", "companion_scan", "gated_block_scan", "gated_companion_scan")
+    for name in names:
+        assert KERNELS[name, "cpu"] == KERNELS[f"{name}_backward", "cpu"] == f"C++, {LIBRARY.instruction_set}"
+
+
+def test_switched_off_the_layer_gives_the_same():
+    """The same weights give the same outputs in a process without kernels."""
+    code = """
+import torch
+from statemix import BDLRU
+from statemix.ops.registry import KERNELS
+torch.manual_seed(0)
+layer = BDLRU(8, 5, 3)
+print(len(KERNELS), layer(torch.randn(2, 30, 8))[0].double().sum().item(), sep=",")
+"""
+    torch.manual_seed(0)
+    layer = BDLRU(8, 5, 3)
+    ours = layer(torch.randn(2, 30, 8))[0].double().sum().item()
+    kernels, theirs = python(code, env={"STATEMIX_KERNELS": "off"}).split(",")
+    assert int(kernels) == 0
+    assert abs(float(theirs) - ours) < 1e-5
