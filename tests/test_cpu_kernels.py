@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(
     isinstance(LIBRARY, Missing), reason="no compiled CPU library: " + (LIBRARY.reason if isinstance(LIBRARY, Missing) else "")
 )
 KERNEL_CASES = [case for case in CASES if case.name != "hop_scan"]
-SIZES = [(1, 20), (2, 3), (3, 8), (4, 17), (5, 1), (6, 9), (7, 3), (8, 20), (9, 5), (16, 8), (17, 11), (40, 2)]
+SIZES = [(1, 20), (2, 3), (3, 8), (4, 17), (5, 1), (6, 9), (7, 3), (8, 20), (9, 5), (16, 8), (17, 11)]
+FEW_SIZES = [(1, 3), (4, 9), (11, 8)]  # for gate functions beyond softmax: specialised, with a tail, and generic
 SETTINGS = {
     "plain": (3, None, {}),
     "masked reverse": (2, None, {"mask": random_mask(2, 13, 4), "reverse": True}),
@@ -45,14 +46,14 @@ def run(scan, inputs, settings, dtype):
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
 def test_kernel_is_the_plain_scan(case: Case, settings, threads):
     B, S, options = settings
-    for m, n in SIZES:
+    for m, n in SIZES if case in EACH_SCAN else FEW_SIZES:
         inputs = [x.float() for x in case.inputs(B, 13, n, m, S=S, seed=m)]
         kernel, plain = (run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64))
         for ours, truth in zip(kernel, plain, strict=True):
             assert (ours - truth).norm() <= 5e-5 * truth.norm(), f"m = {m}, n = {n}"
 
 
-@pytest.mark.parametrize("m", [1, 3, 4, 8, 11, 16])
+@pytest.mark.parametrize("m", [1, 4, 8, 11, 16])
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
 def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, m):
     """In float32, against float64, the kernel errs at most twice as much as the definition run by torch."""

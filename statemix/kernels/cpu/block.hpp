@@ -94,62 +94,63 @@ struct Block {
  private:
   static int64_t lanes_of(int64_t n, int64_t group) { return n - group * LANES < LANES ? n - group * LANES : LANES; }
 
-  static inline void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
+  STATEMIX_INLINE void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
     if (states)
       to_lanes<M>(states + (sequence * n + g * LANES) * m, m, lanes_of(n, g), out);
     else
       for (int i = 0; i < m; ++i) out[i] = V{};
   }
 
-  static inline void step_forward(int32_t gate, int m, int c, const V* X, const V* x, V* h) {
-    V next[ROWS], w[COLUMNS];
+  // X is overwritten.
+  STATEMIX_INLINE void step_forward(int32_t gate, int m, int c, V* X, const V* x, V* h) {
+    V sum[ROWS], Z[ROWS];
+    if (KIND == Kind::softmax) exponentials(X, m, c, Z);
+    if (KIND == Kind::other)
+      for (int i = 0; i < m; ++i) row_weights(gate, X + (int64_t)i * c, c, X + (int64_t)i * c, nullptr, nullptr);
+    for (int i = 0; i < m; ++i) sum[i] = X[i * c] * h[0];
+    for (int j = 1; j < m; ++j)
+      for (int i = 0; i < m; ++i) sum[i] += X[i * c + j] * h[j];
+    // The input is added last: it is often larger than the products, and each sum would round at its size.
     for (int i = 0; i < m; ++i) {
-      const V* row = X + (int64_t)i * c;
-      if (KIND == Kind::softmax) softmax_row(row, M ? C : c, w);
-      if (KIND == Kind::other) row_weights(gate, row, M ? C : c, w, nullptr, nullptr);
-      // The input is added last: it is often larger than the products, and each sum would round at its size.
-      V sum = (KIND == Kind::given ? row[0] : w[0]) * h[0];
-      for (int j = 1; j < m; ++j) sum += (KIND == Kind::given ? row[j] : w[j]) * h[j];
-      next[i] = KIND == Kind::given ? sum + x[i] : sum + w[m] * x[i];
+      sum[i] += KIND == Kind::given ? x[i] : X[i * c + m] * x[i];
+      h[i] = KIND == Kind::softmax ? sum[i] / Z[i] : sum[i];
     }
-    for (int i = 0; i < m; ++i) h[i] = next[i];
   }
 
-  // On return k holds the gradient of the state that entered the step, x that of the driver.
-  static inline void step_backward(int32_t gate, int m, int c, const V* X, V* x, const V* previous, const V* h, const V* lambda, V* k, V* dX) {
-    V into[ROWS], w[COLUMNS], q[COLUMNS], s[COLUMNS];
-    for (int j = 0; j < m; ++j) into[j] = V{};
+  // On return k holds the gradient of the state that entered the step, x that of the driver.  X is overwritten.
+  STATEMIX_INLINE void step_backward(int32_t gate, int m, int c, V* X, V* x, const V* previous, const V* h, const V* lambda, V* k, V* dX) {
+    V Z[ROWS];
+    if (KIND == Kind::softmax) exponentials(X, m, c, Z);
+    for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < m; ++i) {
-      const V* row = X + (int64_t)i * c;
-      V* drow = dX + (int64_t)i * c;
-      const V l = lambda[i];
+      V *row = X + (int64_t)i * c, *drow = dX + (int64_t)i * c;
       if (KIND == Kind::given) {
         for (int j = 0; j < m; ++j) {
-          into[j] += row[j] * l;
-          drow[j] = l * previous[j];
+          k[j] += row[j] * lambda[i];
+          drow[j] = lambda[i] * previous[j];
         }
-        x[i] = l;
+        x[i] = lambda[i];
       } else if (KIND == Kind::softmax) {
-        softmax_row(row, M ? C : c, w);
+        const V l = lambda[i] / Z[i];
         for (int j = 0; j < m; ++j) {
-          const V p = w[j] * l;
-          into[j] += p;
+          const V p = row[j] * l;
+          k[j] += p;
           drow[j] = p * (previous[j] - h[i]);
         }
-        const V p = w[m] * l;
+        const V p = row[m] * l;
         drow[m] = p * (x[i] - h[i]);
         x[i] = p;
       } else {
-        row_weights(gate, row, M ? C : c, w, q, s);
+        V q[COLUMNS], s[COLUMNS];
+        row_weights(gate, row, c, row, q, s);
         for (int j = 0; j < m; ++j) {
-          into[j] += w[j] * l;
-          drow[j] = q[j] * l * (previous[j] - s[j] * h[i]);
+          k[j] += row[j] * lambda[i];
+          drow[j] = q[j] * lambda[i] * (previous[j] - s[j] * h[i]);
         }
-        drow[m] = q[m] * l * (x[i] - s[m] * h[i]);
-        x[i] = w[m] * l;
+        drow[m] = q[m] * lambda[i] * (x[i] - s[m] * h[i]);
+        x[i] = row[m] * lambda[i];
       }
     }
-    for (int j = 0; j < m; ++j) k[j] = into[j];
   }
 };
 

@@ -28,10 +28,10 @@ struct Companion {
         const int64_t channel = t * a.n + g * LANES, rows = lanes_of(a.n, g);
         V* s = state + (g - first_group) * m;
         if (real) {
-          V X[COLUMNS], w[COLUMNS], x;
-          to_lanes<C>(a.X + channel * c, c, rows, X);
+          V w[COLUMNS], x;
+          to_lanes<C>(a.X + channel * c, c, rows, w);
           to_lanes<1>(a.x + channel, 1, rows, &x);
-          weights(a.gate, X, m, c, w);
+          normalise(a.gate, w, c, nullptr, nullptr);
           V h = w[0] * s[0];
           for (int j = 1; j < m; ++j) h += w[j] * s[j];
           h += KIND == Kind::given ? x : w[m] * x;
@@ -90,28 +90,29 @@ struct Companion {
  private:
   static int64_t lanes_of(int64_t n, int64_t group) { return n - group * LANES < LANES ? n - group * LANES : LANES; }
 
-  static inline void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
+  STATEMIX_INLINE void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
     if (states)
       to_lanes<M>(states + (sequence * n + g * LANES) * m, m, lanes_of(n, g), out);
     else
       for (int i = 0; i < m; ++i) out[i] = V{};
   }
 
-  static inline void weights(int32_t gate, const V* X, int m, int c, V* w) {
-    if (KIND == Kind::given)
-      for (int j = 0; j < m; ++j) w[j] = X[j];
-    if (KIND == Kind::softmax) softmax_row(X, M ? C : c, w);
-    if (KIND == Kind::other) row_weights(gate, X, M ? C : c, w, nullptr, nullptr);
+  // Raw gates to weights, in place.
+  STATEMIX_INLINE void normalise(int32_t gate, V* w, int c, V* q, V* s) {
+    if (KIND == Kind::softmax) {
+      V Z;
+      exponentials(w, 1, c, &Z);
+      const V scale = 1.0f / Z;
+      for (int j = 0; j < c; ++j) w[j] *= scale;
+    }
+    if (KIND == Kind::other) row_weights(gate, w, c, w, q, s);
   }
 
-  static inline void step_backward(const statemix_scan& f, const statemix_scan_gradient& a, int m, int c, int64_t channel, int64_t rows,
+  STATEMIX_INLINE void step_backward(const statemix_scan& f, const statemix_scan_gradient& a, int m, int c, int64_t channel, int64_t rows,
                                    V lambda, const V* u, V* k) {
-    V X[COLUMNS], w[COLUMNS], q[COLUMNS], s[COLUMNS], x, h;
-    to_lanes<C>(f.X + channel * c, c, rows, X);
-    if (KIND == Kind::other)
-      row_weights(f.gate, X, M ? C : c, w, q, s);
-    else
-      weights(f.gate, X, m, c, w);
+    V w[COLUMNS], q[COLUMNS], s[COLUMNS], x, h;
+    to_lanes<C>(f.X + channel * c, c, rows, w);
+    normalise(f.gate, w, c, q, s);
     if (KIND == Kind::given) {
       for (int j = 0; j < m; ++j) q[j] = lambda * u[j];
       x = lambda;

@@ -13,20 +13,23 @@ namespace statemix {
 
 constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
 
-static inline void softmax_row(const V* g, int c, V* w) {
-  V top = g[0];
-  for (int j = 1; j < c; ++j) top = larger(top, g[j]);
-  V Z{};
-  for (int j = 0; j < c; ++j) {
-    w[j] = exponential(g[j] - top);
-    Z += w[j];
+// Each of m rows of c raw gates becomes exp(g - its largest), and Z their sum: the softmax but for the division.
+// Rows advance side by side, so that no exponential waits for another.
+STATEMIX_INLINE void exponentials(V* X, int m, int c, V* Z) {
+  for (int i = 0; i < m; ++i) {
+    V top = X[i * c];
+    for (int j = 1; j < c; ++j) top = larger(top, X[i * c + j]);
+    Z[i] = top;
   }
-  const V scale = 1.0f / Z;
-  for (int j = 0; j < c; ++j) w[j] *= scale;
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < c; ++j) X[i * c + j] = exponential(X[i * c + j] - Z[i]);
+  for (int i = 0; i < m; ++i) Z[i] = X[i * c];
+  for (int j = 1; j < c; ++j)
+    for (int i = 0; i < m; ++i) Z[i] += X[i * c + j];
 }
 
 // f(g) of a signed gate function, and its slope.
-static inline void signed_function(int32_t gate, V g, V* f, V* slope) {
+STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
   V s, t;
   switch (gate) {
     case STATEMIX_TANH:
@@ -44,7 +47,7 @@ static inline void signed_function(int32_t gate, V g, V* f, V* slope) {
   }
 }
 
-// Weights of a row for any gate function but softmax; q and s too where they are not null.
+// Weights of a row for any gate function but softmax; q and s too where they are not null.  w may be g.
 __attribute__((noinline)) static void row_weights(int32_t gate, const V* g, int c, V* w, V* q, V* s) {
   V total{};
   switch (gate) {
@@ -53,18 +56,17 @@ __attribute__((noinline)) static void row_weights(int32_t gate, const V* g, int 
       for (int j = 1; j < c; ++j) top = larger(top, g[j]);
       top = select(top > 0.0f, V{}, top);
       for (int j = 0; j < c; ++j) {
-        const V e = exponential(-absolute(g[j]));
-        const V below = select(g[j] > 0.0f, V{}, g[j]);
+        const V e = exponential(-absolute(g[j])), below = select(g[j] > 0.0f, V{}, g[j]);
+        const V closed = select(g[j] > 0.0f, e, splat(1.0f)) / (1.0f + e);
         w[j] = exponential(below - top) / (1.0f + e);
         total += w[j];
+        if (q) q[j] = closed;
       }
       const V scale = 1.0f / total;
       for (int j = 0; j < c; ++j) {
         w[j] *= scale;
         if (q) {
-          V of_g, of_minus_g;
-          logistic(g[j], &of_g, &of_minus_g);
-          q[j] = of_minus_g * w[j];
+          q[j] *= w[j];
           s[j] = splat(1.0f);
         }
       }
@@ -77,11 +79,11 @@ __attribute__((noinline)) static void row_weights(int32_t gate, const V* g, int 
       }
       const V scale = 1.0f / total;
       for (int j = 0; j < c; ++j) {
-        w[j] *= scale;
         if (q) {
-          q[j] = select(g[j] > 0.0f, scale, V{});
+          q[j] = select(w[j] > 0.0f, scale, V{});
           s[j] = splat(1.0f);
         }
+        w[j] *= scale;
       }
       return;
     }
@@ -96,9 +98,10 @@ __attribute__((noinline)) static void row_weights(int32_t gate, const V* g, int 
       return;
     default: {
       for (int j = 0; j < c; ++j) {
-        V slope;
-        signed_function(gate, g[j], &w[j], &slope);
-        total += absolute(w[j]);
+        V f, slope;
+        signed_function(gate, g[j], &f, &slope);
+        w[j] = f;
+        total += absolute(f);
         if (q) q[j] = slope;
       }
       const VI low = total < SIGNED_FLOOR;

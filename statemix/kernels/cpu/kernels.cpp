@@ -21,7 +21,8 @@ Functions by_kind(int32_t gate) {
 }
 
 template <template <int, Kind> class Scan>
-Functions by_size(int32_t m, int32_t gate) {
+Functions by_size([[maybe_unused]] int32_t m, int32_t gate) {
+#if !defined(STATEMIX_UNSPECIALISED)
   switch (m) {
     case 1: return by_kind<Scan, 1>(gate);
     case 2: return by_kind<Scan, 2>(gate);
@@ -32,8 +33,10 @@ Functions by_size(int32_t m, int32_t gate) {
     case 7: return by_kind<Scan, 7>(gate);
     case 8: return by_kind<Scan, 8>(gate);
     case 16: return by_kind<Scan, 16>(gate);
-    default: return by_kind<Scan, 0>(gate);
+    default: break;
   }
+#endif
+  return by_kind<Scan, 0>(gate);
 }
 
 }  // namespace
