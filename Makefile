@@ -1,4 +1,4 @@
-# make demo    set up, then train two small models and see what mixing buys
+# make demo    set up, then train three small models and see what mixing buys
 # make test    set up, then run the tests (test-all: the slow ones too)
 # make check   format, lint, types, layering, spelling
 # make bench   set up, then time the scans on this machine

@@ -1,10 +1,13 @@
 """The `statemix` command.  Arguments are parsed before torch is imported, so that `--help` answers at once."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from statemix import __version__
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Bench:
     def run(self) -> None:
         from statemix.bench.speed import SpeedConfig, print_speed
 
+        for name in ("batch", "length", "blocks", "threads", "repeats"):
+            check_positive(name, getattr(self, name))
+        for size in self.block_sizes or (0,):
+            check_positive("block-sizes", size)
         sizes = SpeedConfig(self.batch, self.length, self.blocks, self.block_sizes, self.threads, self.repeats)
         print_speed(sizes, self.out)
 
@@ -49,8 +56,16 @@ class Bench:
 Command = Annotated[Info, tyro.conf.subcommand("info")] | Annotated[Bench, tyro.conf.subcommand("bench")]
 
 
+def check_positive(option: str, value: int) -> None:
+    if value < 1:
+        raise SystemExit(f"statemix: --{option} must be at least 1, got {value}.")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; `arguments` are those of the shell unless given."""
+    if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
+        print(f"statemix {__version__}")
+        return
     command = tyro.cli(
         Command,
         prog="statemix",

@@ -57,6 +57,7 @@ def print_info(*, as_json: bool) -> None:
     facts.add_row("devices", ", ".join(report.devices))
     facts.add_row("CPU library", report.cpu_library)
     kernels = Table("scan", "device", "computed by", "because")
+    kernels.columns[0].no_wrap = True
     for choice in report.kernels:
         kernels.add_row(choice.op, choice.device, choice.kernel, choice.why)
     console = Console()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from oracle import loop_block, loop_companion, loop_observer
+from oracle import loop_block, loop_companion, loop_observer, loop_observer_states, loop_states
 from torch import Tensor
 
 from statemix.ops import (
@@ -31,6 +31,7 @@ class Case:
     loop: Callable[[Tensor, Tensor, Tensor], Pair]
     block: bool
     gated: bool
+    expanded: bool = False  # outputs are whole states, (B, T, n, m), though the driver is (B, T, n)
 
     def inputs(self, B: int, T: int, n: int, m: int, *, S: int | None = None, dtype: torch.dtype = torch.float64, seed: int = 0):
         """Random (X, x, h0): contracting matrices, or raw gates."""
@@ -38,6 +39,10 @@ class Case:
         driver = (B, T, n, m) if self.block else (B, T, n)
         X = 2 * draw(*driver, m + 1) if self.gated else draw(*driver, m) / m
         return [y.to(dtype) for y in (X, draw(*driver), draw(B if S is None else S, n, m))]
+
+    def output_like(self, X: Tensor, x: Tensor) -> Tensor:
+        """A tensor of the shape of the outputs."""
+        return x.unsqueeze(-1).expand(*x.shape, X.shape[-1] - 1).contiguous() if self.expanded else x
 
     def __str__(self) -> str:
         return self.name
@@ -67,13 +72,19 @@ GATED_COMPANION = [
     )
     for gate in NORMALISERS
 ]
-CASES = [*PLAIN, *GATED_BLOCK, *GATED_COMPANION]
-EACH_SCAN = [*PLAIN, GATED_BLOCK[0], GATED_COMPANION[0]]
-
-
-def expanded(form: str) -> Callable[..., Pair]:
-    """`expanded_companion_scan`, whose outputs are (B, T, n, m) for a driver of (B, T, n)."""
-    return partial(expanded_companion_scan, form=form)
+EXPANDED = [
+    Case("expanded_companion_scan", expanded_companion_scan, gated_loop(loop_states, "softmax"), block=False, gated=True, expanded=True),
+    Case(
+        "expanded_companion_scan[observer]",
+        partial(expanded_companion_scan, form="observer"),
+        gated_loop(loop_observer_states, "softmax"),
+        block=False,
+        gated=True,
+        expanded=True,
+    ),
+]
+CASES = [*PLAIN, *GATED_BLOCK, *GATED_COMPANION, *EXPANDED]
+EACH_SCAN = [*PLAIN, GATED_BLOCK[0], GATED_COMPANION[0], *EXPANDED]
 
 
 def random_mask(B: int, T: int, seed: int) -> Tensor:

@@ -79,3 +79,23 @@ def loop_observer(a: Tensor, b: Tensor, s0: Tensor) -> tuple[Tensor, Tensor]:
         s[0] = s[0] + b_t
         out.append(s[0])
     return torch.stack(out, 1) if out else torch.zeros_like(b), torch.stack(s, -1)
+
+
+def loop_states(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
+    """The controller form, with the last m outputs at every step."""
+    s, out = h0, []
+    for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
+        s = torch.cat([((a_t * s).sum(-1) + b_t).unsqueeze(-1), s[..., :-1]], -1)
+        out.append(s)
+    return torch.stack(out, 1) if out else torch.zeros_like(a), s
+
+
+def loop_observer_states(a: Tensor, b: Tensor, s0: Tensor) -> tuple[Tensor, Tensor]:
+    """The observer form, with its whole state at every step."""
+    s, out = s0, []
+    for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
+        shifted = torch.cat([s[..., 1:], torch.zeros_like(s[..., :1])], -1)
+        driven = torch.cat([b_t.unsqueeze(-1), torch.zeros_like(s[..., 1:])], -1)
+        s = a_t * s[..., :1] + shifted + driven
+        out.append(s)
+    return torch.stack(out, 1) if out else torch.zeros_like(a), s

@@ -41,10 +41,10 @@ def test_one_graph_for_all_sizes(case: Case):
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("case", [PLAIN[0], PLAIN[2], GATED_BLOCK[0]], ids=str)
+@pytest.mark.parametrize("case", [PLAIN[0], PLAIN[1], PLAIN[2], GATED_BLOCK[0]], ids=str)
 def test_packed_masked_reverse(case: Case):
     compiled = torch.compile(case.scan, fullgraph=True, dynamic=True, backend="aot_eager")
-    for lengths in ([3, 0, 4], [5, 6, 1, 2]):
+    for lengths in ([3, 0, 4], [2, 3, 1, 2]):
         T = sum(lengths)
         inputs = case.inputs(1, T, 3, 4, S=len(lengths))
         settings = {"cu_seqlens": bounds(lengths), "mask": random_mask(1, T, 0), "reverse": True}
@@ -52,8 +52,9 @@ def test_packed_masked_reverse(case: Case):
         torch.testing.assert_close(compiled_run, gradients(lambda *x, s=settings: case.scan(*x, **s), inputs))
 
 
-def test_bad_bounds_fail_in_compiled_code_too():
-    compiled = torch.compile(PLAIN[0].scan, fullgraph=True, dynamic=True, backend="aot_eager")
+@pytest.mark.parametrize("case", PLAIN[:2], ids=str)
+def test_bad_bounds_fail_in_compiled_code_too(case: Case):
+    compiled = torch.compile(case.scan, fullgraph=True, dynamic=True, backend="aot_eager")
     A, b, _ = PLAIN[0].inputs(1, 5, 2, 2)
     with pytest.raises(ValueError, match="must end at T = 5"):
         compiled(A, b, cu_seqlens=torch.tensor([0, 9]))
@@ -101,6 +102,15 @@ def test_layer(layer):
         torch.testing.assert_close(compiled(x), mixer(x))
         compiled(x)[0].sum().backward()
     assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
+def test_layer_with_states_packing_and_mask(layer):
+    mixer = layer()
+    compiled = torch.compile(mixer, fullgraph=True, dynamic=True, backend="aot_eager")
+    x, state = torch.randn(1, 9, mixer.d_model), torch.randn(3, *mixer.state_shape)
+    settings = {"cu_seqlens": bounds([4, 3, 2]), "mask": random_mask(1, 9, 0)}
+    torch.testing.assert_close(compiled(x, state, **settings), mixer(x, state, **settings))
 
 
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)

@@ -28,7 +28,7 @@ ERRORS = [
     (lambda: block_scan(A, b[0]), "`b` must have the axes (B, T, n, m), got the shape (5, 2, 3)."),
     (lambda: block_scan(A, torch.tensor(1.0)), "`b` must have the axes (B, T, n, m), got the shape ()."),
     (lambda: companion_scan(a[:1], c), "`a` must match `b`, whose shape is (2, 5, 2): expected (2, 5, 2, 3), got (1, 5, 2, 3)."),
-    (lambda: companion_scan(torch.tensor(1.0), c), "`a` must match `b`, whose shape is (2, 5, 2): expected (2, 5, 2, 1), got ()."),
+    (lambda: companion_scan(torch.tensor(1.0), c), "`a` must have the axes (B, T, n, m), got the shape ()."),
     (lambda: companion_scan(a, b), "`b` must have the axes (B, T, n), got the shape (2, 5, 2, 3)."),
     (lambda: gated_block_scan(A, b), "`gates` must match `v`, whose shape is (2, 5, 2, 3): expected (2, 5, 2, 3, 4), got (2, 5, 2, 3, 3)."),
     (lambda: gated_companion_scan(channel_gates, c[:, :4]), "`gates` must match `v`, whose shape is (2, 4, 2): expected (2, 4, 2, 4)"),
@@ -70,9 +70,15 @@ ERRORS = [
     (lambda: companion_scan(a, c, form="modal"), "Unknown form 'modal'. Available: controller, observer."),
     # layers
     (lambda: BDLRU(8, 2, 3)(x[..., :7]), "`x` must have the axes (B, T, d) with d = 8, got the shape (2, 5, 7)."),
-    (lambda: HLRU(8, 2, 3).step(x), "`x` must have the axes (B, d) with d = 8, got the shape (2, 5, 8)."),
+    (lambda: HLRU(8, 2, 3).step(x), "`x_t` must have the axes (B, d) with d = 8, got the shape (2, 5, 8)."),
     (lambda: BDLRU(8, 2, 3)(x, torch.zeros(2, 3, 2)), "`state` must match `x`, whose shape is (2, 5, 8): expected (2, 2, 3), got (2, 3, 2)."),
-    (lambda: HLRU(8, 2, 3).step(x[:, 0], torch.zeros(1, 2, 3)), "`state` must match `x`, whose shape is (2, 8): expected (2, 2, 3), got (1, 2, 3)."),
+    (lambda: HLRU(8, 2, 3).step(x[:, 0], torch.zeros(1, 2, 3)), "`state` must match `x_t`, whose shape is (2, 8): expected (2, 2, 3), got (1, 2, 3)."),
+    (lambda: BDLRU(8, 2, 3)(x.double()), "`x` must have the dtype of the layer, torch.float32, got torch.float64. Convert one of them"),
+    (lambda: BDLRU(8, 2, 3)(x, h0, cu_seqlens=cu(0, 5)), "`cu_seqlens` packs sequences into a batch of one: expected B = 1, got B = 2."),
+    (lambda: BDLRU(8, 2, 3)(x[:1], cu_seqlens=torch.tensor(5)), "`cu_seqlens` must be a vector of N + 1 int32 or int64 bounds"),
+    (lambda: BDLRU(8, 2, 3)(x[:1], cu_seqlens=[0, 5]), "`cu_seqlens` must be a tensor of bounds, got list. Convert with torch.tensor(cu_seqlens)."),
+    (lambda: HLRU(8, 2, 3)(x, mask=mask[:, :4]), "`mask` must have one entry a step: expected (2, 5), got (2, 4)."),
+    (lambda: gated_companion_scan(channel_gates[0], c), "`gates` must have the axes (B, T, n, m + 1), got the shape (5, 2, 4)."),
 ]  # fmt: skip
 
 

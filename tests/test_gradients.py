@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from cases import CASES, EACH_SCAN, GATED_BLOCK, PLAIN, Case, bounds, random_mask
+from cases import CASES, EACH_SCAN, GATED_BLOCK, GATED_COMPANION, PLAIN, Case, bounds, random_mask
 from torch.autograd import gradcheck, gradgradcheck
 
 SETTINGS = {
@@ -64,7 +64,7 @@ OPS = {
     "block_scan": (PLAIN[0], ()),
     "companion_scan": (PLAIN[2], ()),
     "gated_block_scan": (GATED_BLOCK[0], ("softmax",)),
-    "gated_companion_scan": (CASES[-3], ("softmax",)),
+    "gated_companion_scan": (GATED_COMPANION[0], ("softmax",)),
 }
 
 
@@ -106,3 +106,28 @@ def test_memory_is_linear_in_time(case: Case):
         return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
 
     assert allocated(256) < 2.2 * allocated(128)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch.func's own use of it
+@pytest.mark.parametrize("case", EACH_SCAN, ids=str)
+def test_transforms_of_torch_func(case: Case):
+    """Forward mode, reverse mode and vmap of torch.func agree with autograd; so does torch.autograd's own forward mode."""
+    inputs = tuple(case.inputs(2, 4, 2, 3))
+    tangents = tuple(torch.randn_like(x) for x in inputs)
+
+    def loss(*x):
+        h, final = case.scan(*x)
+        return h.sin().sum() + final.sin().sum()
+
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    expected = torch.autograd.grad(loss(*leaves), leaves)
+    torch.testing.assert_close(torch.func.grad(loss, argnums=(0, 1, 2))(*inputs), expected)
+
+    slope = sum((g * t).sum() for g, t in zip(expected, tangents, strict=True))
+    torch.testing.assert_close(torch.func.jvp(loss, inputs, tangents)[1], slope)
+    with torch.autograd.forward_ad.dual_level():
+        duals = [torch.autograd.forward_ad.make_dual(x, t) for x, t in zip(inputs, tangents, strict=True)]
+        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(loss(*duals)).tangent, slope)
+
+    apart = torch.func.vmap(torch.func.grad(lambda *x: loss(*(y[None] for y in x)), argnums=(0, 1, 2)))(*inputs)
+    torch.testing.assert_close(apart, expected)

@@ -154,6 +154,61 @@ def test_every_parameter_gets_a_gradient(cls, options):
         assert parameter.grad.abs().sum() > 0, name
 
 
+@every_variant
+def test_state_gradients(cls, options):
+    """Gradients flow out of the final state and into the initial one, through forward and through step."""
+    mixer = make(cls, options)
+    x = torch.randn(2, 4, D, dtype=torch.float64)
+    for run in (mixer, lambda x, state: stepped(mixer, x, state)):
+        state = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(lambda state, run=run: run(x, state), state)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@every_variant
+def test_low_precision_step_is_forward(cls, options, dtype):
+    """In low precision too, stepping gives the outputs and states of scanning: both round the same float32 state."""
+    mixer = make(cls, options).to(dtype)
+    x = (torch.randn(2, 6, D) / 4).to(dtype)
+    y, state = mixer(x)
+    y_step, state_step = stepped(mixer, x)
+    assert state.dtype == state_step.dtype == torch.float32
+    torch.testing.assert_close(state_step, state, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(y_step, y, rtol=2 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("cls", [BDLRU, HLRU])
+def test_nan_padding_reaches_no_gradient(cls):
+    mixer = make(cls, {})
+    x = torch.randn(2, 6, D, dtype=torch.float64)
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    mask[:, 4:] = False
+    (mixer(x, mask=mask)[0] * mask[..., None]).sum().backward()
+    expected = [p.grad.clone() for p in mixer.parameters()]
+    mixer.zero_grad()
+    x[~mask] = torch.nan
+    mixer(x, mask=mask)[0].masked_fill(~mask[..., None], 0).sum().backward()
+    torch.testing.assert_close([p.grad for p in mixer.parameters()], expected)
+
+
+@every_variant
+def test_resetting_every_module_draws_the_layers_own_init(cls, options):
+    """What FSDP does after `to_empty`: call `reset_parameters` of each module, children after parents."""
+    with torch.device("meta"):
+        mixer = cls(256, 16, 4, **options)
+    mixer.to_empty(device="cpu")
+    for module in mixer.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    for name, parameter in mixer.named_parameters():
+        if name.endswith("bias"):
+            assert (parameter == 0).all()
+        elif options.get("selectivity") == "none" and name.startswith("W_g"):
+            assert (parameter >= 0).all()
+        else:
+            assert abs(parameter.std().item() / 0.02 - 1) < 0.35, name
+
+
 def test_learned_start_is_used_and_a_given_state_wins():
     mixer = make(BDLRU, {"learn_initial_state": True})
     x = torch.randn(2, 4, D, dtype=torch.float64)
@@ -248,18 +303,42 @@ def test_build_mixer_builds_the_papers_layers():
     assert isinstance(build_mixer("hlru", D, {"n_channels": 3, "order": 2}), HLRU)
 
 
+class NoStep(nn.Module):
+    def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
+        return x, state
+
+
+class NoMask(Cumsum):
+    def forward(self, x, state=None, *, cu_seqlens=None):
+        return x, state
+
+
+class NoSize(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+
+    forward, step = Cumsum.forward, Cumsum.step
+
+
 def test_registration_errors(own_mixers):
-    class NoStep(nn.Module):
-        state_size = 1
-
-        def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
-            return x, state
-
-    with pytest.raises(TypeError, match="NoStep must define forward, step and state_size to be a mixer, step missing"):
+    with pytest.raises(TypeError, match="NoStep must define `step` to be a mixer"):
         register_mixer("nostep")(NoStep)
-    with pytest.raises(ValueError, match="The mixer name 'bdlru' is taken by BDLRU"):
+    with pytest.raises(TypeError, match="`NoMask.forward` must take x, state, cu_seqlens, mask: mask missing"):
+        register_mixer("nomask")(NoMask)
+    with pytest.raises(TypeError, match="A mixer must be a subclass of nn.Module"):
+        register_mixer("function")(lambda x: x)
+    with pytest.raises(TypeError, match="`register_mixer` takes a name"):
+        register_mixer(Cumsum)
+    with pytest.raises(
+        ValueError, match="The mixer name 'bdlru' is taken by statemix.layers.bdlru.BDLRU. Choose another for test_layers.Cumsum"
+    ):
         register_mixer("bdlru")(Cumsum)
     with pytest.raises(ValueError, match="Unknown mixer 'bdrlu'. Available: bdlru, hlru"):
         build_mixer("bdrlu", D, {})
     with pytest.raises(ValueError, match="Unknown option of mixer 'bdlru': 'block_sise'. Available: n_blocks, block_size, gate"):
         build_mixer("bdlru", D, {"n_blocks": 1, "block_sise": 3})
+    with pytest.raises(ValueError, match="The mixer 'bdlru' needs block_size: got n_blocks"):
+        build_mixer("bdlru", D, {"n_blocks": 1})
+    register_mixer("nosize")(NoSize)
+    with pytest.raises(TypeError, match="NoSize must have a `state_size` to be a mixer"):
+        build_mixer("nosize", D, {})

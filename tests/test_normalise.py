@@ -129,6 +129,24 @@ def test_proposition_1_over_a_hundred_thousand_steps(scan, memory, unchecked):
     assert biggest_state(scan, gates, v, torch.ones(1, 2, m), "softmax") <= 1 + 1e-5
 
 
+@pytest.mark.parametrize("scan", [gated_block_scan, gated_companion_scan])
+def test_proposition_1_where_rounding_compounds(scan, unchecked):
+    """A row that float32 rounds to a sum above one, the same at every step, with its input gate shut: the worst case found."""
+    T, m = 100_000, 3
+    row = torch.tensor([2.324712038040161, -1.290027141571045, -0.8556503057479858, -30.0])
+    rows = (1, T, 1, m) if scan is gated_block_scan else (1, T, 1)
+    limit = (1 + (m + 2) * torch.finfo(torch.float32).eps) ** T
+    assert biggest_state(scan, row.expand(*rows, m + 1), torch.zeros(rows), torch.ones(1, 1, m), "softmax") <= limit
+
+
+def test_low_precision_gates_are_normalised_in_float32():
+    """Sums that would overflow float16, and rows rounded once."""
+    assert normalise(torch.full((1, 4), 6e4).half(), "linear").tolist() == [[0.25] * 4]
+    gates = torch.randn(100, 5).bfloat16()
+    for gate in NORMALISERS:
+        torch.testing.assert_close(normalise(gates, gate), normalise(gates.float(), gate).bfloat16(), rtol=0, atol=0)
+
+
 def test_a_saturated_permutation_is_exact():
     """Gates of ±60 make each row one-hot; the state is then carried around, bit for bit, for 8,192 steps."""
     T, m = 8192, 3

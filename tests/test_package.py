@@ -74,6 +74,27 @@ def test_bench(capsys, tmp_path):
     assert all(line["forward_ms"] > 0 and line["forward_backward_ms"] > 0 for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--repeats", "0"], "--repeats must be at least 1, got 0"),
+        (["--batch", "-1"], "--batch must be at least 1, got -1"),
+        (["--block-sizes", "2", "0"], "--block-sizes must be at least 1, got 0"),
+        (["--out", "no/such/folder/x.jsonl"], "cannot write to --out no/such/folder/x.jsonl: No such file or directory"),
+    ],
+)
+def test_bench_refuses_before_measuring(arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        main(["bench", *arguments])
+
+
+def test_version():
+    from statemix import __version__
+
+    result = subprocess.run([sys.executable, "-m", "statemix", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == f"statemix {__version__}\n"
+
+
 def test_kernels_can_be_switched_off():
     code = "from statemix.kernels.cpu.library import load; print(load().reason)"
     assert python(code, env={"STATEMIX_KERNELS": "off"}) == "switched off by STATEMIX_KERNELS=off\n"
@@ -84,7 +105,9 @@ try:
 except ValueError as error:
     print(error)
 """
-    assert python(code, env={"STATEMIX_KERNELS": "fast"}) == "STATEMIX_KERNELS must be 'on' or 'off', got 'fast'.\n"
+    assert (
+        python(code, env={"STATEMIX_KERNELS": "fast"}) == "The environment variable STATEMIX_KERNELS must be 'on' or 'off', got 'fast'.\n"
+    )
 
 
 def test_library_is_told_missing_without_a_file(monkeypatch):
@@ -94,6 +117,20 @@ def test_library_is_told_missing_without_a_file(monkeypatch):
         library = cpu.load()
         assert isinstance(library, cpu.Missing)
         assert "C++ compiler" in library.reason
+    finally:
+        cpu.load.cache_clear()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_a_damaged_library_is_told_missing(monkeypatch, tmp_path, content):
+    path = tmp_path / "libstatemix_cpu.so"
+    path.write_bytes(content)
+    monkeypatch.setattr(cpu, "find", lambda: path)
+    cpu.load.cache_clear()
+    try:
+        library = cpu.load()
+        assert isinstance(library, cpu.Missing)
+        assert "does not load" in library.reason
     finally:
         cpu.load.cache_clear()
 
@@ -113,6 +150,7 @@ def scratch_op(monkeypatch):
     name = "scratch_for_tests"
     if not hasattr(torch.ops.statemix, name):
         registry.define_op(name, "(Tensor x) -> Tensor", lambda x: x + 1, torch.empty_like)
+    registry.OPS.append(name)
     return name
 
 
@@ -140,9 +178,16 @@ def test_unwritten_memory_is_nan():
 
 
 def test_the_readme_runs():
-    """The eight lines on the first screen do what their comments say."""
+    """The lines on the first screen do what their comments say; the mixer further down registers."""
     readme = (Path(__file__).parents[1] / "README.md").read_text()
-    block = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     scope: dict = {}
-    exec(block.group(1), scope)
+    exec(blocks[0], scope)
     assert (scope["y"].shape, scope["state"].shape, scope["y_t"].shape) == ((8, 256, 128), (8, 32, 4), (8, 128))
+    exec(blocks[-1], scope)
+    from statemix import MIXERS, build_mixer
+
+    mixer = build_mixer("cumsum", 8, {})
+    del MIXERS["cumsum"]
+    x = torch.randn(2, 3, 8)
+    torch.testing.assert_close(mixer(x)[0][:, 1], mixer.step(x[:, 1], x[:, 0])[0])

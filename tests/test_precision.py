@@ -85,3 +85,12 @@ def test_matmul_precision_settings_change_no_bit():
         torch.testing.assert_close(PLAIN[0].scan(*inputs), before, rtol=0, atol=0)
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_autocast_leaves_states_alone():
+    """Autocast casts matrix products to bfloat16; no scan makes one."""
+    for case in EACH_SCAN:
+        inputs = case.inputs(2, 40, 3, 4, dtype=torch.float32)
+        with torch.autocast("cpu", torch.bfloat16):
+            inside = case.scan(*inputs)
+        torch.testing.assert_close(inside, case.scan(*inputs), rtol=0, atol=0)

@@ -34,7 +34,7 @@ def with_gradients(run, inputs: list[Tensor], weights: Tensor, final_weights: Te
 @given(**SIZES)
 def test_scan_is_its_definition(case: Case, B, T, n, m, seed):
     inputs = case.inputs(B, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(inputs[1]), torch.randn_like(inputs[2])
+    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
     close(with_gradients(case.scan, inputs, weights, final_weights), with_gradients(case.loop, inputs, weights, final_weights))
 
 
@@ -49,7 +49,7 @@ def test_splitting_time_changes_nothing(case: Case, B, T, n, m, seed, cut):
         return torch.cat([h1, h2], 1), final
 
     inputs = case.inputs(B, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(inputs[1]), torch.randn_like(inputs[2])
+    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
     close(with_gradients(split, inputs, weights, final_weights), with_gradients(case.scan, inputs, weights, final_weights))
 
 
@@ -61,7 +61,7 @@ def test_splitting_time_changes_nothing(case: Case, B, T, n, m, seed, cut):
 def test_packed_equals_separate(case: Case, lengths, n, m, seed, reverse, masked):
     T, N = sum(lengths), len(lengths)
     mask = random_mask(1, T, seed) if masked else None
-    cu_seqlens = bounds(lengths)
+    cu_seqlens = bounds(lengths, torch.int32 if seed % 2 else torch.int64)
 
     def packed(X, x, h0):
         return case.scan(X, x, h0, cu_seqlens=cu_seqlens, mask=mask, reverse=reverse)
@@ -75,7 +75,7 @@ def test_packed_equals_separate(case: Case, lengths, n, m, seed, reverse, masked
         return torch.cat([h for h, _ in runs], 1), torch.cat([final for _, final in runs])
 
     inputs = case.inputs(1, T, n, m, S=N, seed=seed)
-    weights, final_weights = torch.randn_like(inputs[1]), torch.randn_like(inputs[2])
+    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
     close(with_gradients(packed, inputs, weights, final_weights), with_gradients(separate, inputs, weights, final_weights))
 
 
@@ -96,7 +96,7 @@ def test_padded_equals_unpadded_whatever_the_padding_holds(case: Case, T, n, m, 
         return h[:, real], final
 
     inputs = case.inputs(1, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(inputs[1]), torch.randn_like(inputs[2])
+    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
     alone = with_gradients(lambda *y: case.scan(*y, reverse=reverse), inputs, weights, final_weights)
     close(with_gradients(padded, inputs, weights, final_weights), alone)
 
@@ -108,7 +108,7 @@ def test_masked_steps_hold_the_state(case: Case, B, T, n, m, seed):
     X, x, h0 = case.inputs(B, T, n, m, seed=seed)
     mask = random_mask(B, T, seed)
     h, _ = case.scan(X, x, h0, mask=mask)
-    before = h0 if case.block else h0[..., 0]
+    before = h0 if case.block or case.expanded else h0[..., 0]
     for t in range(T):
         held = ~mask[:, t]
         close(h[held, t], before[held])
@@ -117,7 +117,9 @@ def test_masked_steps_hold_the_state(case: Case, B, T, n, m, seed):
     nothing_real = case.scan(X, x, leaf, mask=torch.zeros_like(mask))
     (dh0,) = torch.autograd.grad(nothing_real[0].sum() + nothing_real[1].sum(), leaf)
     expected = (
-        torch.full_like(h0, 1.0 + T) if case.block else torch.ones_like(h0).index_add(2, torch.tensor([0]), torch.full_like(h0[..., :1], T))
+        torch.full_like(h0, 1.0 + T)
+        if case.block or case.expanded
+        else torch.ones_like(h0).index_add(2, torch.tensor([0]), torch.full_like(h0[..., :1], T))
     )
     close(dh0, expected)
 
@@ -132,7 +134,7 @@ def test_reverse_is_a_flip(case: Case, B, T, n, m, seed, masked):
         return h.flip(1), final
 
     inputs = case.inputs(B, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(inputs[1]), torch.randn_like(inputs[2])
+    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
     reverse = with_gradients(lambda *y: case.scan(*y, mask=mask, reverse=True), inputs, weights, final_weights)
     close(reverse, with_gradients(flipped, inputs, weights, final_weights))
 
@@ -188,7 +190,28 @@ def test_nan_and_inf_propagate(case: Case):
         X, x, h0 = case.inputs(2, 6, 2, 3)
         x[0, 2] = poison
         h, final = case.scan(X, x, h0)
+        newest = h[..., 0] if case.expanded else h
         assert h[0, :2].isfinite().all()
-        assert not h[0, 2].isfinite().any()
+        assert not newest[0, 2].isfinite().any()
         assert not final[0].isfinite().all()
         assert h[1].isfinite().all()
+
+
+@every_scan
+@pytest.mark.parametrize("T", [0, 1, 6])
+def test_outputs_share_no_memory(case: Case, T):
+    """Writing into the final state changes neither the outputs nor the initial state."""
+    for dtype in (torch.float64, torch.float32):
+        X, x, h0 = case.inputs(2, T, 2, 3, dtype=dtype)
+        h, final = case.scan(X, x, h0)
+        kept, kept_start = h.clone(), h0.clone()
+        final.fill_(99)
+        torch.testing.assert_close(h, kept, rtol=0, atol=0)
+        torch.testing.assert_close(h0, kept_start, rtol=0, atol=0)
+
+
+@every_scan
+def test_inference_mode(case: Case):
+    inputs = case.inputs(2, 5, 2, 3)
+    with torch.inference_mode():
+        close(case.scan(*inputs), case.scan(*inputs))

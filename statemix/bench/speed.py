@@ -88,8 +88,18 @@ def median_ms(call: Callable[[], object], repeats: int) -> float:
     return 1e3 * statistics.median(times)
 
 
+def check_writable(out: Path) -> None:
+    """Fail before the measuring, not after it."""
+    try:
+        out.open("a").close()
+    except OSError as error:
+        raise SystemExit(f"statemix: cannot write to --out {out}: {error.strerror}.") from error
+
+
 def print_speed(config: SpeedConfig, out: Path | None) -> None:
     """Measure, print a table, and append JSON lines to `out`."""
+    if out is not None:
+        check_writable(out)
     timings = measure(config)
     table = Table("m", "scan", "forward ms", "forward + backward ms", "over block_scan")
     for timing in timings:

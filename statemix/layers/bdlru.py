@@ -67,7 +67,7 @@ class BDLRU(LinearRecurrentUnit):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences."""
-        h0 = self.start(x, "(B, T, d)", state, cu_seqlens)
+        x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
         gates = self.W_g(x).unflatten(2, self.state_shape)
         v = self.W_v(x).unflatten(2, self.state_shape)
         h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
@@ -76,7 +76,7 @@ class BDLRU(LinearRecurrentUnit):
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
-        h0 = self.start(x_t, "(B, d)", state)
+        x_t, h0 = self.enter("x_t", x_t, "(B, d)", state)
         gates = self.W_g(x_t).unflatten(1, self.state_shape)
         v = self.W_v(x_t).unflatten(1, self.state_shape)
         h, state = gated_block_step(gates, v, h0, gate=self.gate)

@@ -13,16 +13,24 @@ from torch import Tensor, nn
 
 from statemix.ops.check import check_choice
 
+INIT_STD = 0.02
 
-class FullGates(nn.Linear):
+
+class Projection(nn.Linear):
+    """A linear map that starts from N(0, 0.02) and no bias, as in the paper's models: softmax gates start out uniform."""
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=INIT_STD)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+
+class FullGates(Projection):
     """Gates as a linear function of the input."""
 
     def __init__(self, d_model: int, rows: int, columns: int, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
         self.rows, self.columns = rows, columns
         super().__init__(d_model, rows * columns, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        init_projection(self)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch rows columns"]:
         return super().forward(x).unflatten(-1, (self.rows, self.columns))
@@ -33,14 +41,12 @@ class PointwiseGates(nn.Module):
 
     def __init__(self, d_model: int, rows: int, columns: int, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
         super().__init__()
-        self.project = nn.Identity() if d_model == rows else nn.Linear(d_model, rows, bias=False, device=device, dtype=dtype)
+        self.project = nn.Identity() if d_model == rows else Projection(d_model, rows, bias=False, device=device, dtype=dtype)
         self.weight = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if isinstance(self.project, nn.Linear):
-            init_projection(self.project)
         nn.init.normal_(self.weight, std=INIT_STD)
         nn.init.zeros_(self.bias)
 
@@ -65,7 +71,6 @@ class FixedGates(nn.Module):
 
 Gates = FullGates | PointwiseGates | FixedGates
 SELECTIVITY: dict[str, type[Gates]] = {"full": FullGates, "pointwise": PointwiseGates, "none": FixedGates}
-INIT_STD = 0.02
 
 
 def make_gates(
@@ -74,10 +79,3 @@ def make_gates(
     """A module from x (..., d) to raw gates (..., rows, columns)."""
     check_choice("selectivity", selectivity, SELECTIVITY)
     return SELECTIVITY[selectivity](d_model, rows, columns, device=device, dtype=dtype)
-
-
-def init_projection(linear: nn.Linear) -> None:
-    """N(0, 0.02) and no bias, as in the paper's models: softmax gates start out uniform."""
-    nn.init.normal_(linear.weight, std=INIT_STD)
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)

@@ -74,7 +74,7 @@ class HLRU(LinearRecurrentUnit):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """All steps of a batch; a state is (B, n, m), newest first, or (N, n, m) for N packed sequences."""
-        h0 = self.start(x, "(B, T, d)", state, cu_seqlens)
+        x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
         gates = self.W_g(x)
         v = self.W_v(x)
         s, state = expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
@@ -83,7 +83,7 @@ class HLRU(LinearRecurrentUnit):
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
-        h0 = self.start(x_t, "(B, d)", state)
+        x_t, h0 = self.enter("x_t", x_t, "(B, d)", state)
         gates = self.W_g(x_t)
         v = self.W_v(x_t)
         s, state = expanded_companion_step(gates, v, h0, gate=self.gate, form=self.form)

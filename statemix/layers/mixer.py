@@ -41,24 +41,48 @@ MixerClass = TypeVar("MixerClass", bound=type[nn.Module])
 
 def register_mixer(name: str) -> Callable[[MixerClass], MixerClass]:
     """Make a mixer class known as `name` to every task, sweep, bench and report."""
+    if not isinstance(name, str):
+        raise TypeError(f'`register_mixer` takes a name, got {name!r}. Write @register_mixer("mine").')
 
     def register(cls: MixerClass) -> MixerClass:
-        missing = [part for part in ("forward", "step", "state_size") if getattr(cls, part, None) in (None, nn.Module.forward)]
-        if missing:
-            raise TypeError(f"{cls.__name__} must define forward, step and state_size to be a mixer, {', '.join(missing)} missing.")
-        if name in MIXERS and MIXERS[name].__qualname__ != cls.__qualname__:
-            raise ValueError(f"The mixer name {name!r} is taken by {MIXERS[name].__qualname__}. Choose another for {cls.__qualname__}.")
+        check_class(cls)
+        if name in MIXERS and origin(MIXERS[name]) != origin(cls):
+            raise ValueError(f"The mixer name {name!r} is taken by {origin(MIXERS[name])}. Choose another for {origin(cls)}.")
         MIXERS[name] = cls
         return cls
 
     return register
 
 
+def check_class(cls: type) -> None:
+    """`cls` is an `nn.Module` whose forward and step have a mixer's arguments."""
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise TypeError(f"A mixer must be a subclass of nn.Module, got {cls!r}.")
+    for method, arguments in (("forward", ("x", "state", "cu_seqlens", "mask")), ("step", ("x_t", "state"))):
+        function = getattr(cls, method, None)
+        if function is None or function is nn.Module.forward:
+            raise TypeError(f"{cls.__name__} must define `{method}` to be a mixer.")
+        missing = set(arguments[1:]) - set(inspect.signature(function).parameters)
+        if missing:
+            raise TypeError(f"`{cls.__name__}.{method}` must take {', '.join(arguments)}: {', '.join(sorted(missing))} missing.")
+
+
+def origin(cls: type) -> str:
+    """Where a class comes from: the same after a reload, another for a namesake."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
 def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Module:
     """The mixer called `name`, of width `d_model`, constructed with `options`."""
     check_choice("mixer", name, MIXERS)
-    cls = MIXERS[name]
-    known = [option for option in inspect.signature(cls).parameters if option not in ("d_model", "device", "dtype")]
+    signature = inspect.signature(MIXERS[name])
+    own = [p for p in signature.parameters.values() if p.name not in ("d_model", "device", "dtype")]
     for option in options:
-        check_choice(f"option of mixer {name!r}:", option, known)
-    return cls(d_model, **options)
+        check_choice(f"option of mixer {name!r}:", option, [p.name for p in own])
+    missing = [p.name for p in own if p.default is p.empty and p.name not in options]
+    if missing:
+        raise ValueError(f"The mixer {name!r} needs {', '.join(missing)}: got {', '.join(options) or 'no options'}.")
+    mixer = MIXERS[name](d_model, **options)
+    if not isinstance(mixer, Mixer):
+        raise TypeError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
+    return mixer

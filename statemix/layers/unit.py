@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor, nn
 
-from statemix.layers.gates import INIT_STD, Gates, init_projection, make_gates
-from statemix.ops.check import check_device, check_floating, check_state
+from statemix.layers.gates import INIT_STD, Gates, Projection, make_gates
+from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
 from statemix.ops.normalise import find_normaliser
+from statemix.ops.segments import Sequences, zero_where_masked
 
 
 class LinearRecurrentUnit(nn.Module):
@@ -31,16 +32,16 @@ class LinearRecurrentUnit(nn.Module):
         self.d_model, self.state_shape = d_model, (n, m)
         self.gate, self.selectivity = gate, selectivity
         self.W_g: Gates = make_gates(selectivity, d_model, rows, m + 1, device=device, dtype=dtype)
-        self.W_v = nn.Linear(d_model, rows, bias=False, device=device, dtype=dtype)
-        self.W_o = nn.Linear(n * m, d_model, bias=False, device=device, dtype=dtype)
+        self.W_v = Projection(d_model, rows, bias=False, device=device, dtype=dtype)
+        self.W_o = Projection(n * m, d_model, bias=False, device=device, dtype=dtype)
         self.register_parameter("h0", nn.Parameter(torch.empty(n, m, device=device, dtype=dtype)) if learn_initial_state else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew: N(0, 0.02), gates without bias, so that softmax rows start out uniform."""
         self.W_g.reset_parameters()
-        init_projection(self.W_v)
-        init_projection(self.W_o)
+        self.W_v.reset_parameters()
+        self.W_o.reset_parameters()
         if self.h0 is not None:
             nn.init.normal_(self.h0, std=INIT_STD)
 
@@ -50,17 +51,37 @@ class LinearRecurrentUnit(nn.Module):
         n, m = self.state_shape
         return n * m
 
-    def start(self, x: Tensor, axes: str, state: Tensor | None, cu_seqlens: Tensor | None = None) -> Tensor | None:
-        """Check the input `x`, whose axes are `axes`, and return the state to start from: the one given, the learned one, or None."""
-        check_floating("x", x)
-        if x.dim() != axes.count(",") + 1 or x.shape[-1] != self.d_model:
-            raise ValueError(f"`x` must have the axes {axes} with d = {self.d_model}, got the shape {tuple(x.shape)}.")
-        sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    def enter(
+        self, name: str, x: Tensor, axes: str, state: Tensor | None, cu_seqlens: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Check the input `x`, called `name`; return it with zeros where masked, and the state to start from, if not zero.
+
+        Zeros, because what stands at a masked step, NaN perhaps, must not reach the gradients of the weights.
+        """
+        self.check_input(name, x, axes)
+        if cu_seqlens is not None:
+            check_cu_seqlens(cu_seqlens, x.shape[0])
+        if mask is not None:
+            check_mask(mask, *x.shape[:2])
+            check_device("mask", mask, name, x)
+        expected = (Sequences(cu_seqlens).count(x), *self.state_shape)
         if state is not None:
-            check_state("state", state, (sequences, *self.state_shape), f"`x`, whose shape is {tuple(x.shape)}")
-            check_device("state", state, "x", x)
-            return state
-        return None if self.h0 is None else self.h0.expand(sequences, *self.state_shape)
+            check_state("state", state, expected, f"`{name}`, whose shape is {tuple(x.shape)}")
+            check_device("state", state, name, x)
+        elif self.h0 is not None:
+            state = self.h0.expand(expected)
+        return zero_where_masked(x, mask), state
+
+    def check_input(self, name: str, x: Tensor, axes: str) -> None:
+        """`x` has the axes spelt by `axes`, the last of them d_model wide, and the layer's dtype."""
+        check_floating(name, x)
+        if x.dim() != axes.count(",") + 1 or x.shape[-1] != self.d_model:
+            raise ValueError(f"`{name}` must have the axes {axes} with d = {self.d_model}, got the shape {tuple(x.shape)}.")
+        dtype = self.W_v.weight.dtype
+        if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+            raise TypeError(
+                f"`{name}` must have the dtype of the layer, {dtype}, got {x.dtype}. Convert one of them with .to(), or use autocast."
+            )
 
 
 def check_sizes(sizes: dict[str, int]) -> None:

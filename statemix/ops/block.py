@@ -79,9 +79,8 @@ def _step(h: Tensor, A_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(A: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, b.shape[-1], state_dtype(A, b), sequences)
-    h = b.new_empty(b.shape, dtype=output_dtype(A, b))
-    final = run_loop(_step, (A, b), state, h, sequences)
-    return h, final
+    h, final = run_loop(_step, (A, b), state, b, sequences)
+    return h.to(output_dtype(A, b)), final
 
 
 def _adjoint(dh: Tensor, dh_final: Tensor, A: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:

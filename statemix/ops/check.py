@@ -27,7 +27,10 @@ def check_companion_scan(
 ) -> None:
     """X is (B, T, n, m + input_gates) and the driver x is (B, T, n)."""
     check_driver(driver_name, x, "(B, T, n)")
-    columns = X.shape[-1] if X.dim() == 4 else 1 + input_gates
+    check_floating(name, X)
+    if X.dim() != 4:
+        raise ValueError(f"`{name}` must have the axes (B, T, n, m{' + 1' * input_gates}), got the shape {tuple(X.shape)}.")
+    columns = X.shape[-1]
     check_transition(name, X, driver_name, x, columns)
     check_size(name, columns - input_gates, "order")
     check_sequences(driver_name, x, columns - input_gates, initial_state, sequences)
@@ -101,6 +104,8 @@ def check_state(name: str, state: Tensor, expected: tuple[int, ...], because: st
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, B: int) -> None:
+    if not isinstance(cu_seqlens, Tensor):
+        raise TypeError(f"`cu_seqlens` must be a tensor of bounds, got {type(cu_seqlens).__name__}. Convert with torch.tensor(cu_seqlens).")
     if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
         raise ValueError(
             "`cu_seqlens` must be a vector of N + 1 int32 or int64 bounds, from 0 to T, "

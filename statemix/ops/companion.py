@@ -81,9 +81,8 @@ def _step(s: Tensor, a_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(a: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, a.shape[-1], state_dtype(a, b), sequences)
-    h = b.new_empty(b.shape, dtype=output_dtype(a, b))
-    final = run_loop(_step, (a, b), state, h, sequences)
-    return h, final
+    h, final = run_loop(_step, (a, b), state, b, sequences)
+    return h.to(output_dtype(a, b)), final
 
 
 def _adjoint_step(k: Tensor, a_t: Tensor, dh_t: Tensor, mask_t: Tensor | None) -> Pair:
@@ -98,8 +97,7 @@ def _adjoint_step(k: Tensor, a_t: Tensor, dh_t: Tensor, mask_t: Tensor | None) -
 def _adjoint(dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:
     dtype, mask = state_dtype(a, h), sequences.mask
     h, dh, h0 = h.to(dtype), dh.to(dtype), state_or_zero(h0, h, a.shape[-1], dtype, sequences)
-    lambdas = torch.empty(h.shape, dtype=dtype, device=h.device)
-    dh0 = run_loop(_adjoint_step, (a, dh), dh_final.to(dtype, copy=True), lambdas, sequences.backwards())
+    lambdas, dh0 = run_loop(_adjoint_step, (a, dh), dh_final.to(dtype, copy=True), h, sequences.backwards())
     lambdas = zero_where_masked(lambdas, mask)
     da = lambdas.unsqueeze(-1) * previous(lagged(h, h0, sequences), h0, sequences)
     return zero_where_masked(da, mask).contiguous(), lambdas, dh0

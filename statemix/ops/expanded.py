@@ -16,7 +16,7 @@ from statemix.ops.companion import FORMS, companion_step, observer_scan
 from statemix.ops.gated import gated_companion_scan
 from statemix.ops.lags import companion_matrix, first_entry, lagged
 from statemix.ops.normalise import find_normaliser
-from statemix.ops.precision import output_dtype, state_dtype
+from statemix.ops.precision import output_and_state, output_dtype, state_dtype
 from statemix.ops.segments import Sequences
 from statemix.types import ChannelGates, ChannelValues, Coefficients, Mask, SequenceBounds, States
 
@@ -57,4 +57,4 @@ def expanded_companion_step(
         s = block_step(companion_matrix(a_t).mT, first_entry(b_t, a_t.shape[-1]), s)
     if form == "controller":
         s = companion_step(a_t, b_t, s)
-    return s.to(output_dtype(gates_t, v_t)), s
+    return output_and_state(s, gates_t, v_t)

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from statemix.ops import block, check, companion
 from statemix.ops.normalise import NORMALISERS, find_normaliser
-from statemix.ops.precision import output_dtype, state_dtype
-from statemix.ops.registry import Gradients, Pair, Scan, cast_each, define_gradient, define_op, empty_outputs
+from statemix.ops.precision import output_and_state, output_dtype, state_dtype
+from statemix.ops.registry import OPS, Gradients, Pair, Scan, cast_each, define_gradient, define_op, empty_outputs, in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 from statemix.types import BlockGates, BlockValues, ChannelGates, ChannelValues, Mask, SequenceBounds, States
 
@@ -63,7 +63,7 @@ def gated_block_step(gates_t: Tensor, v_t: Tensor, h: Tensor | None, *, gate: st
     """One step in plain torch, from zero if `h` is None: the new h in the inputs' dtype, and as a state."""
     w = find_normaliser(gate).forward(gates_t.to(state_dtype(gates_t, v_t)))
     h = block.block_step(w[..., :-1], w[..., -1] * v_t, torch.zeros_like(w[..., -1]) if h is None else h)
-    return h.to(output_dtype(gates_t, v_t)), h
+    return output_and_state(h, gates_t, v_t)
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class GatedScan:
         return f"gated_{self.scan.name}"
 
     def __call__(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
+        if in_transform():
+            return self.body(gates, v, h0, sequences, gate)
         return getattr(torch.ops.statemix, self.name)(gates, v, h0, *sequences, gate)
 
     def body(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
@@ -129,16 +131,19 @@ def define_gated_scan(scan: Scan) -> GatedScan:
     define_op(
         gated.name,
         f"(Tensor gates, Tensor v, {tail}) -> (Tensor, Tensor)",
-        lambda gates, v, h0, *rest: gated.body(gates, v, h0, Sequences(*rest[:3]), rest[3]),
+        lambda gates, v, h0, cu, mask, reverse, gate: gated.body(gates, v, h0, Sequences(cu, mask, reverse), gate),
         fake,
     )
     define_op(
         f"{gated.name}_backward",
         f"(Tensor dh, Tensor dh_final, Tensor gates, Tensor v, Tensor h, {tail}) -> (Tensor, Tensor, Tensor)",
-        lambda dh, dh_final, gates, v, h, h0, *rest: gated.adjoint(dh, dh_final, gates, v, h, h0, Sequences(*rest[:3]), rest[3]),
+        lambda dh, dh_final, gates, v, h, h0, cu, mask, reverse, gate: gated.adjoint(
+            dh, dh_final, gates, v, h, h0, Sequences(cu, mask, reverse), gate
+        ),
         adjoint_fake,
     )
     define_gradient(gated.name, backward, setup_context)
+    OPS.extend([gated.name, f"{gated.name}_backward"])
     return gated
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from statemix.ops import check
 from statemix.ops.block import identity_where_masked, matvec, state_or_zero
 from statemix.ops.precision import output_dtype, state_dtype
+from statemix.ops.registry import define_op
 from statemix.ops.segments import Sequences, checked_bounds, is_first, over_time, sequence_of, zero_where_masked
 from statemix.types import BlockMatrices, BlockValues, Mask, SequenceBounds, States
 
@@ -34,10 +35,11 @@ def hop_scan(
     """Compute what `block_scan` computes, in O(log T) parallel steps of plain torch."""
     sequences = Sequences(cu_seqlens, mask, reverse)
     check.check_block_scan("A", A, "b", b, initial_state, sequences)
-    if cu_seqlens is not None and not torch.compiler.is_compiling():
-        checked_bounds(cu_seqlens, b.shape[1])
+    if cu_seqlens is not None:
+        sequences = sequences._replace(cu_seqlens=torch.ops.statemix.checked_bounds(cu_seqlens, b.shape[1]))
     h0 = state_or_zero(initial_state, b, b.shape[-1], state_dtype(A, b), sequences)
-    h, final = _scan(A.to(h0.dtype), b.to(h0.dtype), h0, sequences)
+    with torch.autocast(b.device.type, enabled=False):  # states are float32 under autocast too
+        h, final = _scan(A.to(h0.dtype), b.to(h0.dtype), h0, sequences)
     return h.to(output_dtype(A, b)), final
 
 
@@ -52,7 +54,7 @@ def _scan(A: Tensor, b: Tensor, h0: Tensor, sequences: Sequences) -> tuple[Tenso
     if cu_seqlens is None:
         b = torch.cat([b[:, :1] + matvec(A[:, :1], h0[:, None]), b[:, 1:]], 1)
         h = _padded_sweep(A, b, None)
-        return h, h[:, -1] if T else h0
+        return h, h[:, -1].clone() if T else h0
     first = is_first(cu_seqlens, T, reverse=False)[None]
     b = torch.where(over_time(first, b), b + matvec(A, h0[sequence_of(cu_seqlens, T)][None]), b)
     h = _padded_sweep(A, b, first)
@@ -102,3 +104,12 @@ def _packed_final(h: Tensor, h0: Tensor, cu_seqlens: Tensor) -> Tensor:
     last = (cu_seqlens[1:] - 1).clamp(min=0)
     empty = cu_seqlens[1:] == cu_seqlens[:-1]
     return torch.where(empty[:, None, None], h0, h[0, last])
+
+
+def _checked_bounds(cu_seqlens: Tensor, T: int) -> Tensor:
+    checked_bounds(cu_seqlens, T)
+    return cu_seqlens.clone()
+
+
+# An op, so that compiled code checks the bounds too.
+define_op("checked_bounds", "(Tensor cu_seqlens, SymInt T) -> Tensor", _checked_bounds, lambda cu_seqlens, T: torch.empty_like(cu_seqlens))

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from statemix.ops import check
+from statemix.ops.precision import state_dtype
 
 RELU_EPSILON = 1e-3
 SIGNED_FLOOR = 1e-3
@@ -115,6 +116,6 @@ def find_normaliser(gate: str) -> Normaliser:
 
 
 def normalise(gates: Float[Tensor, "*rows m_plus_1"], gate: str = "softmax") -> Float[Tensor, "*rows m_plus_1"]:
-    """Normalise the last axis of `gates` with the gate function named `gate`."""
+    """Normalise the last axis of `gates` with the gate function named `gate`, in float32 or better, rounded once to their dtype."""
     check.check_floating("gates", gates)
-    return find_normaliser(gate).forward(gates)
+    return find_normaliser(gate).forward(gates.to(state_dtype(gates))).to(gates.dtype)

@@ -14,6 +14,11 @@ def output_dtype(*inputs: Tensor) -> torch.dtype:
     return reduce(torch.promote_types, (x.dtype for x in inputs))
 
 
+def output_and_state(state: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """A new state as an output in the promoted dtype of `inputs`, and as itself; two tensors, never one twice."""
+    return state.to(output_dtype(*inputs), copy=True), state
+
+
 def state_dtype(*inputs: Tensor) -> torch.dtype:
     """The dtype of states and sums: float64 if any input is, else float32."""
     return torch.float64 if output_dtype(*inputs) == torch.float64 else torch.float32

@@ -35,15 +35,25 @@ class Scan:
     """One registered scan without gate function: call it for (h, h_final), or its `backward` for (dX, dx, dh0)."""
 
     name: str
+    body: Callable[[Tensor, Tensor, Tensor | None, Sequences], Pair]
     differentiable_adjoint: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients]
 
     def __call__(self, X: Tensor, x: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
+        if in_transform():
+            return self.body(X, x, h0, sequences)
         return getattr(torch.ops.statemix, self.name)(X, x, h0, *sequences)
 
     def backward(self, dh: Tensor, dh_final: Tensor, X: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:
         if torch.is_grad_enabled():
             return self.differentiable_adjoint(dh, dh_final, X, h, h0, sequences)
         return getattr(torch.ops.statemix, f"{self.name}_backward")(dh, dh_final, X, h, h0, *sequences)
+
+
+def in_transform() -> bool:
+    """Whether torch.func or forward-mode differentiation is at work, for which registered ops have no rule: plain torch has."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
 def define_scan(
@@ -53,7 +63,7 @@ def define_scan(
     differentiable_adjoint: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients],
 ) -> Scan:
     """Register both ops of a scan and tie them together."""
-    scan = Scan(name, differentiable_adjoint)
+    scan = Scan(name, body, differentiable_adjoint)
 
     def fake(X, x, h0, *sequences):
         return empty_outputs(X, x, X.shape[-1], Sequences(*sequences))
@@ -86,16 +96,16 @@ def define_scan(
         adjoint_fake,
     )
     define_gradient(name, backward, setup_context)
+    OPS.extend([name, f"{name}_backward"])
     return scan
 
 
 def define_op(name: str, schema: str, body: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Register `statemix::name`, computed by `body` on every device that has no kernel of its own."""
+    """Register `statemix::name`, computed by `body` on every device where nothing else is registered."""
     qualified = f"{NAMESPACE}::{name}"
     torch.library.define(qualified, schema, tags=(torch.Tag.pt2_compliant_tag,))
     torch.library.impl(qualified, "CompositeExplicitAutograd", body)
     torch.library.register_fake(qualified, fake)
-    OPS.append(name)
     BODIES[name] = body
 
 

@@ -51,7 +51,7 @@ def checked_bounds(cu_seqlens: Tensor, T: int) -> list[int]:
 def sequence_of(cu_seqlens: Tensor, T: int) -> Tensor:
     """Which sequence each of the T packed steps belongs to."""
     steps = torch.arange(T, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
-    return torch.searchsorted(cu_seqlens, steps, right=True) - 1
+    return torch.searchsorted(cu_seqlens.contiguous(), steps, right=True) - 1
 
 
 def is_first(cu_seqlens: Tensor, T: int, reverse: bool) -> Tensor:

@@ -34,16 +34,19 @@ class Missing:
 @cache
 def load() -> Library | Missing:
     """Load the library once for the process."""
-    switch = os.environ.get(SWITCH, "on")
-    if switch not in ("on", "off"):
-        raise ValueError(f"{SWITCH} must be 'on' or 'off', got {switch!r}.")
-    if switch == "off":
+    switch = os.environ.get(SWITCH, "on").lower()
+    if switch not in ("on", "off", "1", "0", ""):
+        raise ValueError(f"The environment variable {SWITCH} must be 'on' or 'off', got {switch!r}.")
+    if switch in ("off", "0"):
         return Missing(f"switched off by {SWITCH}=off")
     path = find()
     if path is None:
         return Missing("this installation was built without a C++ compiler; reinstall with one to get the library")
-    handle = ctypes.CDLL(str(path))
-    version = handle.statemix_abi_version()
+    try:
+        handle = ctypes.CDLL(str(path))
+        version = handle.statemix_abi_version()
+    except (OSError, AttributeError) as error:
+        return Missing(f"{path.name} does not load ({error}); reinstall statemix")
     if version != ABI_VERSION:
         return Missing(f"{path.name} has ABI version {version}, expected {ABI_VERSION}; reinstall statemix")
     handle.statemix_instruction_set.restype = ctypes.c_char_p

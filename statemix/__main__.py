@@ -1,0 +1,5 @@
+"""`python -m statemix` is the `statemix` command."""
+
+from statemix.cli import main
+
+main()
