@@ -104,7 +104,7 @@ struct Block {
   // X is overwritten.
   STATEMIX_INLINE void step_forward(int32_t gate, int m, int c, V* X, const V* x, V* h) {
     V sum[ROWS], Z[ROWS];
-    if (KIND == Kind::softmax) exponentials(X, m, c, Z);
+    if (KIND == Kind::softmax) softmax_numerators(X, m, c, Z);
     if (KIND == Kind::other)
       for (int i = 0; i < m; ++i) row_weights(gate, X + (int64_t)i * c, c, X + (int64_t)i * c, nullptr, nullptr);
     for (int i = 0; i < m; ++i) sum[i] = X[i * c] * h[0];
@@ -120,7 +120,7 @@ struct Block {
   // On return k holds the gradient of the state that entered the step, x that of the driver.  X is overwritten.
   STATEMIX_INLINE void step_backward(int32_t gate, int m, int c, V* X, V* x, const V* previous, const V* h, const V* lambda, V* k, V* dX) {
     V Z[ROWS];
-    if (KIND == Kind::softmax) exponentials(X, m, c, Z);
+    if (KIND == Kind::softmax) softmax_numerators(X, m, c, Z);
     for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < m; ++i) {
       V *row = X + (int64_t)i * c, *drow = dX + (int64_t)i * c;

@@ -101,7 +101,7 @@ struct Companion {
   STATEMIX_INLINE void normalise(int32_t gate, V* w, int c, V* q, V* s) {
     if (KIND == Kind::softmax) {
       V Z;
-      exponentials(w, 1, c, &Z);
+      softmax_numerators(w, 1, c, &Z);
       const V scale = 1.0f / Z;
       for (int j = 0; j < c; ++j) w[j] *= scale;
     }

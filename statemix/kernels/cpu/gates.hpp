@@ -11,18 +11,22 @@
 
 namespace statemix {
 
+constexpr int BATCH = 4;  // exponentials that advance together
 constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
 
 // Each of m rows of c raw gates becomes exp(g - its largest), and Z their sum: the softmax but for the division.
-// Rows advance side by side, so that no exponential waits for another.
-STATEMIX_INLINE void exponentials(V* X, int m, int c, V* Z) {
+STATEMIX_INLINE void softmax_numerators(V* X, int m, int c, V* Z) {
   for (int i = 0; i < m; ++i) {
     V top = X[i * c];
     for (int j = 1; j < c; ++j) top = larger(top, X[i * c + j]);
-    Z[i] = top;
+    for (int j = 0; j < c; ++j) X[i * c + j] -= top;
   }
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < c; ++j) X[i * c + j] = exponential(X[i * c + j] - Z[i]);
+  const int count = m * c, rest = count % BATCH;
+  for (int i = 0; i + BATCH <= count; i += BATCH) exponentials<BATCH>(X + i);
+  V* last = X + (count - rest);
+  if (rest == 1) exponentials<1>(last);
+  if (rest == 2) exponentials<2>(last);
+  if (rest == 3) exponentials<3>(last);
   for (int i = 0; i < m; ++i) Z[i] = X[i * c];
   for (int j = 1; j < c; ++j)
     for (int i = 0; i < m; ++i) Z[i] += X[i * c + j];

@@ -42,19 +42,24 @@ STATEMIX_INLINE V larger(V a, V b) {
 #endif
 }
 
-// exp(x) for x <= 0 (NaN stays NaN): exactly 1 at 0, exactly 0 where it would leave the normal numbers.
-// With k the integer nearest to x log2(e) and r the rest, 2^k comes from the exponent bits and 2^r from a polynomial.
+// exp(x) for x <= 0 (NaN stays NaN), in place: exactly 1 at 0, exactly 0 where it would leave the normal numbers.
+// With k the integer nearest to x log2(e) and r the rest, 2^k is added to the exponent bits of a polynomial in r.
+// K vectors go through each stage together: a chain of them would wait on itself longer than the processor can look ahead.
+template <int K>
+STATEMIX_INLINE void exponentials(V* x) {
+  constexpr float COEFFICIENTS[] = {1.339887455e-3f, 9.618437393e-3f, 5.550332471e-2f, 2.402264791e-1f, 6.931472029e-1f, 1.0f};
+  V shifted[K], r[K], p[K];
+  for (int i = 0; i < K; ++i) shifted[i] = x[i] * 1.44269504f + 12582912.0f;
+  for (int i = 0; i < K; ++i) r[i] = x[i] * 1.44269504f - (shifted[i] - 12582912.0f);
+  for (int i = 0; i < K; ++i) p[i] = splat(1.535335036e-4f);
+  for (float c : COEFFICIENTS)
+    for (int i = 0; i < K; ++i) p[i] = p[i] * r[i] + c;
+  for (int i = 0; i < K; ++i) x[i] = zero_unless(~(x[i] < -86.5f), (V)((VI)p[i] + ((VI)shifted[i] << 23)));
+}
+
 STATEMIX_INLINE V exponential(V x) {
-  const V shifted = x * 1.44269504f + 12582912.0f;
-  const V r = x * 1.44269504f - (shifted - 12582912.0f);
-  V p = splat(1.535335036e-4f);
-  p = p * r + 1.339887455e-3f;
-  p = p * r + 9.618437393e-3f;
-  p = p * r + 5.550332471e-2f;
-  p = p * r + 2.402264791e-1f;
-  p = p * r + 6.931472029e-1f;
-  p = p * r + 1.0f;
-  return zero_unless(~(x < -86.5f), (V)((VI)p + ((VI)shifted << 23)));
+  exponentials<1>(&x);
+  return x;
 }
 
 // The logistic function of g and of -g, from one exponential of -|g|.
@@ -79,54 +84,96 @@ STATEMIX_INLINE V hyperbolic_tangent(V g) {
   return select(a < 0.625f, near_zero, far);
 }
 
-// Rows r[0..7] of eight become columns.
-STATEMIX_INLINE void transpose(V* r) {
-  V a[8], b[8];
-  for (int i = 0; i < 8; i += 2) {
-    a[i] = __builtin_shufflevector(r[i], r[i + 1], 0, 8, 2, 10, 4, 12, 6, 14);
-    a[i + 1] = __builtin_shufflevector(r[i], r[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
-  }
-  for (int i = 0; i < 8; i += 4)
-    for (int j = 0; j < 2; ++j) {
-      b[i + j] = __builtin_shufflevector(a[i + j], a[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
-      b[i + j + 2] = __builtin_shufflevector(a[i + j], a[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
-  for (int j = 0; j < 4; ++j) {
-    r[j] = __builtin_shufflevector(b[j], b[j + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    r[j + 4] = __builtin_shufflevector(b[j], b[j + 4], 4, 5, 6, 7, 12, 13, 14, 15);
-  }
+typedef float Half __attribute__((vector_size(16)));
+
+STATEMIX_INLINE Half load_half(const float* p) {
+  Half v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+STATEMIX_INLINE V join(Half low, Half high) { return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7); }
+STATEMIX_INLINE Half low(V v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3); }
+STATEMIX_INLINE Half high(V v) { return __builtin_shufflevector(v, v, 4, 5, 6, 7); }
+
+// Transpose the left and the right 4 × 4 half of four vectors: items i and i + 4 side by side become entries, and back.
+STATEMIX_INLINE void transpose_halves(V* r) {
+  const V a = __builtin_shufflevector(r[0], r[1], 0, 8, 1, 9, 4, 12, 5, 13);
+  const V b = __builtin_shufflevector(r[0], r[1], 2, 10, 3, 11, 6, 14, 7, 15);
+  const V c = __builtin_shufflevector(r[2], r[3], 0, 8, 1, 9, 4, 12, 5, 13);
+  const V d = __builtin_shufflevector(r[2], r[3], 2, 10, 3, 11, 6, 14, 7, 15);
+  r[0] = __builtin_shufflevector(a, c, 0, 1, 8, 9, 4, 5, 12, 13);
+  r[1] = __builtin_shufflevector(a, c, 2, 3, 10, 11, 6, 7, 14, 15);
+  r[2] = __builtin_shufflevector(b, d, 0, 1, 8, 9, 4, 5, 12, 13);
+  r[3] = __builtin_shufflevector(b, d, 2, 3, 10, 11, 6, 7, 14, 15);
 }
 
-// `count` entries of each of `rows` <= 8 items, an item after the other, into `count` vectors; missing lanes become zero.
-// COUNT is `count` where it is known at compile time, else 0.
+// Eight items of COUNT entries, an item after the other, to COUNT vectors, four entries at a time.  A last stretch of
+// fewer than four overlaps the one before it.  Three entries read four of each item; the last item is read one early.
 template <int COUNT>
-STATEMIX_INLINE void to_lanes_here(const float* src, int count, int64_t rows, V* dst) {
-  if (COUNT == 1 && rows == LANES) {
+STATEMIX_INLINE void eight_to_lanes(const float* src, V* dst) {
+  if constexpr (COUNT == 1) {
     dst[0] = load(src);
-    return;
-  }
-  if (COUNT == 2 && rows == LANES) {
+  } else if constexpr (COUNT == 2) {
     const V a = load(src), b = load(src + LANES);
     dst[0] = __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
     dst[1] = __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-    return;
+  } else if constexpr (COUNT == 3) {
+    const Half end = load_half(src + 20);
+    V r[4];
+    for (int i = 0; i < 3; ++i) r[i] = join(load_half(src + 3 * i), load_half(src + 3 * (i + 4)));
+    r[3] = join(load_half(src + 9), __builtin_shufflevector(end, end, 1, 2, 3, 3));
+    transpose_halves(r);
+    for (int i = 0; i < 3; ++i) dst[i] = r[i];
+  } else {
+    for (int at = 0; at < COUNT; at += 4) {
+      const int c = at + 4 <= COUNT ? at : COUNT - 4;
+      V r[4];
+      for (int i = 0; i < 4; ++i) r[i] = join(load_half(src + i * COUNT + c), load_half(src + (i + 4) * COUNT + c));
+      transpose_halves(r);
+      for (int i = 0; i < 4; ++i) dst[c + i] = r[i];
+    }
   }
-  if (COUNT > 0 && rows == LANES) {
-    constexpr int whole = COUNT / LANES * LANES, rest = COUNT % LANES;
-    for (int c = 0; c < whole; c += LANES) {
-      for (int i = 0; i < LANES; ++i) dst[c + i] = load(src + i * COUNT + c);
-      transpose(dst + c);
+}
+
+// And back.  Three entries are written as four, each item mending the one before it, and the last as three.
+template <int COUNT>
+STATEMIX_INLINE void eight_from_lanes(const V* src, float* dst) {
+  if constexpr (COUNT == 1) {
+    store(dst, src[0]);
+  } else if constexpr (COUNT == 2) {
+    store(dst, __builtin_shufflevector(src[0], src[1], 0, 8, 1, 9, 2, 10, 3, 11));
+    store(dst + LANES, __builtin_shufflevector(src[0], src[1], 4, 12, 5, 13, 6, 14, 7, 15));
+  } else if constexpr (COUNT == 3) {
+    V r[4] = {src[0], src[1], src[2], src[2]};
+    transpose_halves(r);
+    Half item[LANES];
+    for (int i = 0; i < 4; ++i) {
+      item[i] = low(r[i]);
+      item[i + 4] = high(r[i]);
     }
-    if constexpr (rest > 0) {
-      V r[LANES];
-      for (int i = 0; i < LANES; ++i) {
-        r[i] = V{};
-        std::memcpy(&r[i], src + i * COUNT + whole, rest * sizeof(float));
+    for (int i = 0; i < LANES - 1; ++i) std::memcpy(dst + 3 * i, &item[i], sizeof(Half));
+    std::memcpy(dst + 21, &item[7], 3 * sizeof(float));
+  } else {
+    for (int at = 0; at < COUNT; at += 4) {
+      const int c = at + 4 <= COUNT ? at : COUNT - 4;
+      V r[4];
+      for (int i = 0; i < 4; ++i) r[i] = src[c + i];
+      transpose_halves(r);
+      for (int i = 0; i < 4; ++i) {
+        const Half one = low(r[i]), other = high(r[i]);
+        std::memcpy(dst + i * COUNT + c, &one, sizeof one);
+        std::memcpy(dst + (i + 4) * COUNT + c, &other, sizeof other);
       }
-      transpose(r);
-      for (int i = 0; i < rest; ++i) dst[whole + i] = r[i];
     }
-    return;
+  }
+}
+
+// `count` entries of each of `rows` <= 8 items into `count` vectors; missing lanes become zero.
+// COUNT is `count` where it is known at compile time, else 0.
+template <int COUNT>
+STATEMIX_INLINE void to_lanes_here(const float* src, int count, int64_t rows, V* dst) {
+  if constexpr (COUNT > 0) {
+    if (rows == LANES) return eight_to_lanes<COUNT>(src, dst);
   }
   for (int c = 0; c < count; ++c) {
     V v{};
@@ -137,29 +184,8 @@ STATEMIX_INLINE void to_lanes_here(const float* src, int count, int64_t rows, V*
 
 template <int COUNT>
 STATEMIX_INLINE void from_lanes_here(const V* src, int count, int64_t rows, float* dst) {
-  if (COUNT == 1 && rows == LANES) {
-    store(dst, src[0]);
-    return;
-  }
-  if (COUNT == 2 && rows == LANES) {
-    store(dst, __builtin_shufflevector(src[0], src[1], 0, 8, 1, 9, 2, 10, 3, 11));
-    store(dst + LANES, __builtin_shufflevector(src[0], src[1], 4, 12, 5, 13, 6, 14, 7, 15));
-    return;
-  }
-  if (COUNT > 0 && rows == LANES) {
-    constexpr int whole = COUNT / LANES * LANES, rest = COUNT % LANES;
-    V r[LANES];
-    for (int c = 0; c < whole; c += LANES) {
-      for (int i = 0; i < LANES; ++i) r[i] = src[c + i];
-      transpose(r);
-      for (int i = 0; i < LANES; ++i) store(dst + i * COUNT + c, r[i]);
-    }
-    if constexpr (rest > 0) {
-      for (int i = 0; i < LANES; ++i) r[i] = i < rest ? src[whole + i] : V{};
-      transpose(r);
-      for (int i = 0; i < LANES; ++i) std::memcpy(dst + i * COUNT + whole, &r[i], rest * sizeof(float));
-    }
-    return;
+  if constexpr (COUNT > 0) {
+    if (rows == LANES) return eight_from_lanes<COUNT>(src, dst);
   }
   for (int c = 0; c < count; ++c)
     for (int64_t i = 0; i < rows; ++i) dst[i * count + c] = src[c][i];
