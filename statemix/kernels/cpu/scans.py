@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 
 GATES = {None: 0, "softmax": 1, "sigmoid": 2, "relu": 3, "tanh": 4, "linear": 5, "silu": 6, "none": 7}
@@ -85,7 +86,7 @@ def problem(
 
 def forward(library: Library, scan: Problem) -> tuple[Tensor, Tensor]:
     """(h, final)."""
-    bounds, h, final = scan.bounds(), torch.empty_like(scan.x), scan.states()
+    bounds, h, final = scan.bounds(), pool.empty_like(scan.x), scan.states()
     arguments = scan.structure(bounds, h, final)
     check(library.handle.statemix_forward(ctypes.byref(arguments), int(scan.block)))
     return h, final
@@ -94,7 +95,7 @@ def forward(library: Library, scan: Problem) -> tuple[Tensor, Tensor]:
 def backward(library: Library, scan: Problem, h: Tensor, dh: Tensor, dfinal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0)."""
     bounds, h, dh, dfinal = scan.bounds(), as_input(h), as_input(dh), as_input(dfinal)
-    dX, dx, dh0 = torch.empty_like(scan.X), torch.empty_like(scan.x), scan.states()
+    dX, dx, dh0 = pool.empty_like(scan.X), pool.empty_like(scan.x), scan.states()
     arguments = ScanGradient(scan.structure(bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0)))
     check(library.handle.statemix_backward(ctypes.byref(arguments), int(scan.block)))
     return dX, dx, dh0
