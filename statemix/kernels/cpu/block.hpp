@@ -17,6 +17,18 @@ namespace {
 
 enum class Kind { given, softmax, other };
 
+// How many of a group's eight lanes hold one of the n blocks.
+STATEMIX_INLINE int64_t lanes_of(int64_t n, int64_t group) { return n - group * LANES < LANES ? n - group * LANES : LANES; }
+
+// A group's state of one sequence, from (S, n, m), or zero.
+template <int M>
+STATEMIX_INLINE void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
+  if (states)
+    to_lanes<M>(states + (sequence * n + g * LANES) * m, m, lanes_of(n, g), out);
+  else
+    for (int i = 0; i < m; ++i) out[i] = V{};
+}
+
 template <int M, Kind KIND>
 struct Block {
   static constexpr int C = M ? M + (KIND != Kind::given) : 0;  // columns, where known
@@ -27,7 +39,7 @@ struct Block {
     V* state = scratch;                                   // (groups, m)
     V* X = state + (last_group - first_group) * (int64_t)m;  // (m, c)
     for (int64_t g = first_group; g < last_group; ++g)
-      load_state(a.h0, sequence, a.n, g, m, state + (g - first_group) * m);
+      load_state<M>(a.h0, sequence, a.n, g, m, state + (g - first_group) * m);
     for (int64_t step = 0; step < span.length(); ++step) {
       const int64_t t = span.at(step);
       const bool real = !a.mask || a.mask[t];
@@ -57,7 +69,7 @@ struct Block {
     V* dX = X + (int64_t)m * c;        // (m, c)
     const int64_t L = span.length();
     for (int64_t g = first_group; g < last_group; ++g) {
-      load_state(a.dfinal, sequence, f.n, g, m, k_all + (g - first_group) * m);
+      load_state<M>(a.dfinal, sequence, f.n, g, m, k_all + (g - first_group) * m);
       if (L) to_lanes<M>(f.h + (span.at(L - 1) * f.n + g * LANES) * m, m, lanes_of(f.n, g), h_all + (g - first_group) * m);
     }
     for (int64_t step = L - 1; step >= 0; --step) {
@@ -70,7 +82,7 @@ struct Block {
         if (step > 0)
           to_lanes<M>(f.h + (span.at(step - 1) * f.n + g * LANES) * m, m, rows, previous);
         else
-          load_state(f.h0, sequence, f.n, g, m, previous);
+          load_state<M>(f.h0, sequence, f.n, g, m, previous);
         to_lanes<M>(a.dh + block * m, m, rows, lambda);
         for (int i = 0; i < m; ++i) lambda[i] += k[i];
         if (real) {
@@ -92,15 +104,6 @@ struct Block {
   }
 
  private:
-  static int64_t lanes_of(int64_t n, int64_t group) { return n - group * LANES < LANES ? n - group * LANES : LANES; }
-
-  STATEMIX_INLINE void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
-    if (states)
-      to_lanes<M>(states + (sequence * n + g * LANES) * m, m, lanes_of(n, g), out);
-    else
-      for (int i = 0; i < m; ++i) out[i] = V{};
-  }
-
   // X is overwritten.
   STATEMIX_INLINE void step_forward(int32_t gate, int m, int c, V* X, const V* x, V* h) {
     V sum[ROWS], Z[ROWS];

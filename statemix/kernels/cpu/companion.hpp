@@ -20,7 +20,7 @@ struct Companion {
   static void forward(const statemix_scan& a, int64_t sequence, Span span, int64_t first_group, int64_t last_group, V* scratch) {
     const int m = M ? M : a.m, c = KIND == Kind::given ? m : m + 1;
     V* state = scratch;  // (groups, m)
-    for (int64_t g = first_group; g < last_group; ++g) load_state(a.h0, sequence, a.n, g, m, state + (g - first_group) * m);
+    for (int64_t g = first_group; g < last_group; ++g) load_state<M>(a.h0, sequence, a.n, g, m, state + (g - first_group) * m);
     for (int64_t step = 0; step < span.length(); ++step) {
       const int64_t t = span.at(step);
       const bool real = !a.mask || a.mask[t];
@@ -52,8 +52,8 @@ struct Companion {
     V* k_all = scratch;               // (groups, m): gradient of the state that enters the next step
     V* start_all = k_all + groups * m;  // (groups, m): h0
     for (int64_t g = first_group; g < last_group; ++g) {
-      load_state(a.dfinal, sequence, f.n, g, m, k_all + (g - first_group) * m);
-      load_state(f.h0, sequence, f.n, g, m, start_all + (g - first_group) * m);
+      load_state<M>(a.dfinal, sequence, f.n, g, m, k_all + (g - first_group) * m);
+      load_state<M>(f.h0, sequence, f.n, g, m, start_all + (g - first_group) * m);
     }
     int64_t rank = span.real ? span.real_count : L;
     for (int64_t step = L - 1; step >= 0; --step) {
@@ -88,15 +88,6 @@ struct Companion {
   }
 
  private:
-  static int64_t lanes_of(int64_t n, int64_t group) { return n - group * LANES < LANES ? n - group * LANES : LANES; }
-
-  STATEMIX_INLINE void load_state(const float* states, int64_t sequence, int64_t n, int64_t g, int m, V* out) {
-    if (states)
-      to_lanes<M>(states + (sequence * n + g * LANES) * m, m, lanes_of(n, g), out);
-    else
-      for (int i = 0; i < m; ++i) out[i] = V{};
-  }
-
   // Raw gates to weights, in place.
   STATEMIX_INLINE void normalise(int32_t gate, V* w, int c, V* q, V* s) {
     if (KIND == Kind::softmax) {
