@@ -11,25 +11,29 @@
 
 namespace statemix {
 
-constexpr int BATCH = 4;  // exponentials that advance together
+constexpr int BATCH = 3;  // exponentials that advance together
 constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
 
-// Each of m rows of c raw gates becomes exp(g - its largest), and Z their sum: the softmax but for the division.
-STATEMIX_INLINE void softmax_numerators(V* X, int m, int c, V* Z) {
-  for (int i = 0; i < m; ++i) {
-    V top = X[i * c];
-    for (int j = 1; j < c; ++j) top = larger(top, X[i * c + j]);
-    for (int j = 0; j < c; ++j) X[i * c + j] -= top;
+// e_j = exp(g_j − the row's largest) and Z their sum: the softmax but for the division.
+STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
+  V top = g[0];
+  for (int j = 1; j < c; ++j) top = larger(top, g[j]);
+  for (int j = 0; j < c; ++j) e[j] = g[j] - top;
+  if (c == 2) {  // one of the two is zero, so one exponential will do; NaN reaches the sum
+    const V other = exponential(e[0] + e[1]);
+    const VI first = e[0] < e[1];
+    e[0] = select(first, other, splat(1.0f));
+    e[1] = select(first, splat(1.0f), other);
+    *Z = 1.0f + other;
+    return;
   }
-  const int count = m * c, rest = count % BATCH;
-  for (int i = 0; i + BATCH <= count; i += BATCH) exponentials<BATCH>(X + i);
-  V* last = X + (count - rest);
-  if (rest == 1) exponentials<1>(last);
-  if (rest == 2) exponentials<2>(last);
-  if (rest == 3) exponentials<3>(last);
-  for (int i = 0; i < m; ++i) Z[i] = X[i * c];
-  for (int j = 1; j < c; ++j)
-    for (int i = 0; i < m; ++i) Z[i] += X[i * c + j];
+  const int rest = c % BATCH;
+  for (int j = 0; j + BATCH <= c; j += BATCH) exponentials<BATCH>(e + j);
+  if (rest == 1) exponentials<1>(e + c - 1);
+  if (rest == 2) exponentials<2>(e + c - 2);
+  V sum = e[0];
+  for (int j = 1; j < c; ++j) sum += e[j];
+  *Z = sum;
 }
 
 // f(g) of a signed gate function, and its slope.
@@ -51,8 +55,8 @@ STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
   }
 }
 
-// Weights of a row for any gate function but softmax; q and s too where they are not null.  w may be g.
-__attribute__((noinline)) static void row_weights(int32_t gate, const V* g, int c, V* w, V* q, V* s) {
+// Weights of a row for any gate function but softmax; q and s too where they are not null.
+__attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int c, V* w, V* q, V* s) {
   V total{};
   switch (gate) {
     case STATEMIX_SIGMOID: {

@@ -4,13 +4,27 @@
 
 #include "block.hpp"
 #include "companion.hpp"
+#include "sweep.hpp"
 
 namespace statemix {
 namespace {
 
+// What no kernel can beat by much: a loop that reads `reads` and writes `writes` vectors in each step, addresses ascending.
+void move_vectors(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps) {
+  constexpr int WAYS = 4;  // sums at a time, so that no addition waits for the one before it
+  for (int64_t step = 0; step < steps; ++step, src += reads * LANES, dst += writes * LANES) {
+    V sum[WAYS] = {};
+    int64_t i = 0;
+    for (; i + WAYS <= reads; i += WAYS)
+      for (int way = 0; way < WAYS; ++way) sum[way] += load(src + (i + way) * LANES);
+    for (; i < reads; ++i) sum[0] += load(src + i * LANES);
+    for (int64_t j = 0; j < writes; ++j) store(dst + j * LANES, sum[0] + sum[1] + sum[2] + sum[3]);
+  }
+}
+
 template <template <int, Kind> class Scan, int M, Kind KIND>
 Functions functions() {
-  return {&Scan<M, KIND>::forward, &Scan<M, KIND>::backward};
+  return {&Sweep<Scan<M, KIND>>::forward, &Sweep<Scan<M, KIND>>::backward, &move_vectors};
 }
 
 template <template <int, Kind> class Scan, int M>

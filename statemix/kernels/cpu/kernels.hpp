@@ -20,6 +20,7 @@ struct Span {
 struct Functions {
   void (*forward)(const statemix_scan&, int64_t sequence, Span, int64_t first_group, int64_t last_group, V* scratch);
   void (*backward)(const statemix_scan_gradient&, int64_t sequence, Span, int64_t first_group, int64_t last_group, V* scratch);
+  void (*move)(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps);
 };
 
 Functions target_generic(bool block, int32_t m, int32_t gate);

@@ -56,7 +56,7 @@ Parts divide(const statemix_scan& a, bool block) {
 
 // Vectors of scratch for one task: states and their gradients of all groups, and one group's X and dX.
 int64_t scratch_size(const statemix_scan& a, bool block, int64_t groups) {
-  return 2 * groups * a.m + (block ? 2 * (int64_t)a.m * (a.m + 1) : 0) + 1;
+  return 2 * groups * a.m + 2 * (int64_t)(block ? a.m : 1) * (a.m + 2) + 1;
 }
 
 // Positions of the real steps of every sequence, in the order of the scan, one sequence after the other.
@@ -118,7 +118,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 using namespace statemix;
 
 // Raised with every change of a signature; the loader refuses a library of another version.
-STATEMIX_EXPORT int statemix_abi_version() { return 2; }
+STATEMIX_EXPORT int statemix_abi_version() { return 3; }
 
 // The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {
@@ -142,4 +142,9 @@ STATEMIX_EXPORT int statemix_forward(const statemix_scan* a, int block) {
 
 STATEMIX_EXPORT int statemix_backward(const statemix_scan_gradient* a, int block) {
   return run(a->scan, *a, block != 0, choose(block != 0, a->scan.m, a->scan.gate).backward);
+}
+
+// The floor of any kernel: see `move_vectors`.
+STATEMIX_EXPORT void statemix_move(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps) {
+  choose(true, 1, STATEMIX_GIVEN).move(src, reads, dst, writes, steps);
 }

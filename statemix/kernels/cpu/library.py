@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 SWITCH = "STATEMIX_KERNELS"
 
 

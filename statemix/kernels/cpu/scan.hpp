@@ -1,8 +1,14 @@
 // The C interface of the CPU kernels: one structure for a scan forward, one for its gradient.
 //
-// Tensors are contiguous float32 in the logical order of the Python side: X is (B, T, n, m, c) for blocks and
-// (B, T, n, c) for channels, c = m + 1 raw gates (input gate last) or c = m given coefficients; the driver x and the
-// outputs h are (B, T, n, m) or (B, T, n); states are (S, n, m).
+// Tensors are contiguous float32, in one of two orders.
+//
+//   logical   X is (B, T, n, m, c) for blocks and (B, T, n, c) for channels, c = m + 1 raw gates (input gate last) or
+//             c = m given coefficients; the driver x and the outputs h are (B, T, n, m) or (B, T, n)
+//   lanes     X is (B, T, G, rows, c + 1, 8), G = ceil(n / 8), rows = m for blocks and 1 for channels: eight blocks side
+//             by side, each row's gates and then its driver; h is (B, T, G, m, 8), the whole state also of channels.
+//             x and dx are not used.
+//
+// States are (S, n, m) in both.
 
 #pragma once
 
@@ -24,6 +30,7 @@ enum statemix_gate : int32_t {
 struct statemix_scan {
   int64_t B, T, n, S;
   int32_t m, gate, reverse, threads;
+  int64_t lanes;          // which of the two orders
   const int64_t* bounds;  // S + 1 positions on the flattened (B · T) time axis
   const uint8_t* mask;    // (B, T), 0 where a step is the identity; null if every step is real
   const float *X, *x, *h0;

@@ -1,0 +1,160 @@
+// A recurrence R along one sequence, for a range of groups: forward, and its adjoint backwards.
+//
+// Time is the outer loop and groups the inner one, so memory is walked in order; states stay in cache, in lanes.
+// Backward, k is the gradient of the state that enters the next step, and λ = k + dh.
+
+#pragma once
+
+#include "tile.hpp"
+
+namespace statemix {
+namespace {
+
+template <class R>
+struct Sweep {
+  static constexpr int M = R::SIZE;
+
+  static void forward(const statemix_scan& a, int64_t sequence, Span span, int64_t first_group, int64_t last_group, V* scratch) {
+    const Sizes z(a);
+    const int64_t groups = last_group - first_group;
+    V* states = scratch;              // (groups, m)
+    V* tile = states + groups * z.m;  // (rows, c + 1)
+    for (int64_t i = 0; i < groups; ++i) load_state<M>(a.h0, sequence, a.n, first_group + i, z.m, states + i * z.m);
+    const bool down = R::DESCEND && span.reverse;
+    for (int64_t step = 0; step < span.length(); ++step) {
+      const int64_t t = span.at(step);
+      const bool real = !a.mask || a.mask[t];
+      for (int64_t i = 0; i < groups; ++i) {
+        const int64_t own = down ? groups - 1 - i : i, g = first_group + own;
+        V* h = states + own * z.m;
+        if (real) R::forward(a.gate, z.m, z.rows, read_tile(a, z, t, g, down ? -AHEAD : AHEAD, tile), h);
+        if (a.lanes)
+          for (int j = 0; j < z.m; ++j) at(a.h, (t * z.G + g) * z.m)[j] = h[j];
+        else
+          from_lanes<R::OUTPUTS>(h, z.outputs, lanes_of(a.n, g), a.h + (t * a.n + g * LANES) * z.outputs);
+      }
+    }
+    for (int64_t i = 0; i < groups; ++i) store_state<M>(a.final, sequence, a.n, first_group + i, z.m, states + i * z.m);
+  }
+
+  static void backward(const statemix_scan_gradient& a, int64_t sequence, Span span, int64_t first_group, int64_t last_group, V* scratch) {
+    const statemix_scan& f = a.scan;
+    const Sizes z(f);
+    const int64_t groups = last_group - first_group, L = span.length();
+    V* k_all = scratch;                  // (groups, m)
+    V* start = k_all + groups * z.m;     // (groups, m): h0
+    V* tile = start + groups * z.m;      // (rows, c + 1)
+    V* dtile = tile + z.tile;            // (rows, c + 1)
+    for (int64_t i = 0; i < groups; ++i) {
+      load_state<M>(a.dfinal, sequence, f.n, first_group + i, z.m, k_all + i * z.m);
+      load_state<M>(f.h0, sequence, f.n, first_group + i, z.m, start + i * z.m);
+    }
+    const bool down = R::DESCEND && !span.reverse;
+    int64_t rank = span.real ? span.real_count : L;
+    for (int64_t step = L - 1; step >= 0; --step) {
+      const int64_t t = span.at(step);
+      const bool real = !f.mask || f.mask[t];
+      if (real) --rank;
+      for (int64_t i = 0; i < groups; ++i) {
+        const int64_t own = down ? groups - 1 - i : i, g = first_group + own;
+        V* k = k_all + own * z.m;
+        V lambda[R::STATES];
+        add_gradient(a, z, t, g, k, lambda);
+        if (!real) {
+          for (int j = 0; j < z.m; ++j) k[j] = lambda[j];
+          clear_gradients(a, z, t, g);
+          continue;
+        }
+        const Tile<const U> x = read_tile(f, z, t, g, down ? -AHEAD : AHEAD, tile);
+        if (f.lanes) {
+          const U* previous = step > 0 ? at(f.h, (span.at(step - 1) * z.G + g) * z.m) : (const U*)(start + own * z.m);
+          U* d = at(a.dX, (t * z.G + g) * z.tile);
+          R::backward(f.gate, z.m, z.rows, x, previous, at(f.h, (t * z.G + g) * z.m), lambda, k, Tile<U>{d, d + z.c, z.c + 1, z.c + 1});
+        } else {
+          V previous[R::STATES], h[R::STATES];
+          entering(f, z, span, step, rank, g, start + own * z.m, previous);
+          read_output(f.h, z, f.n, t, g, h);
+          R::backward(f.gate, z.m, z.rows, x, previous, h, lambda, k, Tile<U>{(U*)dtile, (U*)(dtile + z.rows * z.c), z.c, 1});
+          write_gradients(a, z, t, g, dtile);
+        }
+      }
+    }
+    for (int64_t i = 0; i < groups; ++i) store_state<M>(a.dh0, sequence, f.n, first_group + i, z.m, k_all + i * z.m);
+  }
+
+ private:
+  static constexpr int TILE = R::ROWS * R::C;  // gates of a block, where known
+  static constexpr int AHEAD = 2;
+
+  struct Sizes {
+    int m, c, rows, outputs, tile;
+    int64_t G;
+    explicit Sizes(const statemix_scan& a)
+        : m(M ? M : a.m), c(R::KIND == Kind::given ? m : m + 1), rows(R::ROWS == 1 ? 1 : R::UNROLL ? M : a.m), outputs(R::outputs(m)), tile(rows * (c + 1)), G((a.n + LANES - 1) / LANES) {}
+  };
+
+  // In lanes where it stands, in the logical order turned into lanes in `scratch`.  The tile after next is called for, in the direction of `ahead`.
+  STATEMIX_INLINE Tile<const U> read_tile(const statemix_scan& a, const Sizes& z, int64_t t, int64_t g, int ahead, V* scratch) {
+    if (a.lanes) {
+      const U* x = at(a.X, (t * z.G + g) * z.tile);
+      if (M >= 3 && M <= 5)  // smaller tiles come by themselves, larger ones would push out each other
+        for (int i = 0; i < z.tile; i += 2) __builtin_prefetch(x + ahead * z.tile + i);
+      return {x, x + z.c, z.c + 1, z.c + 1};
+    }
+    const int64_t block = t * a.n + g * LANES, present = lanes_of(a.n, g);
+    V* drivers = scratch + z.rows * z.c;
+    to_lanes<TILE>(a.X + block * z.rows * z.c, z.rows * z.c, present, scratch);
+    to_lanes<R::OUTPUTS>(a.x + block * z.outputs, z.outputs, present, drivers);
+    return {(const U*)scratch, (const U*)drivers, z.c, 1};
+  }
+
+  STATEMIX_INLINE void read_output(const float* h, const Sizes& z, int64_t n, int64_t t, int64_t g, V* out) {
+    to_lanes<R::OUTPUTS>(h + (t * n + g * LANES) * z.outputs, z.outputs, lanes_of(n, g), out);
+  }
+
+  STATEMIX_INLINE void add_gradient(const statemix_scan_gradient& a, const Sizes& z, int64_t t, int64_t g, const V* k, V* lambda) {
+    if (a.scan.lanes) {
+      const U* dh = at(a.dh, (t * z.G + g) * z.m);
+      for (int j = 0; j < z.m; ++j) lambda[j] = k[j] + dh[j];
+      return;
+    }
+    read_output(a.dh, z, a.scan.n, t, g, lambda);
+    for (int j = 0; j < z.outputs; ++j) lambda[j] += k[j];
+    for (int j = z.outputs; j < z.m; ++j) lambda[j] = k[j];
+  }
+
+  // The state that enters a step.  Channels store one output a step: their lags count real steps, and reach into h0.
+  STATEMIX_INLINE void entering(const statemix_scan& f, const Sizes& z, const Span& span, int64_t step, int64_t rank, int64_t g, const V* start, V* out) {
+    if constexpr (R::OUTPUTS == M) {
+      if (step > 0) return read_output(f.h, z, f.n, span.at(step - 1), g, out);
+      for (int j = 0; j < z.m; ++j) out[j] = start[j];
+    } else {
+      for (int j = 0; j < z.m; ++j) {
+        const int64_t back = rank - 1 - j;
+        if (back >= 0)
+          read_output(f.h, z, f.n, span.real ? span.real[back] : span.at(back), g, &out[j]);
+        else
+          out[j] = start[j - rank];
+      }
+    }
+  }
+
+  STATEMIX_INLINE void write_gradients(const statemix_scan_gradient& a, const Sizes& z, int64_t t, int64_t g, const V* dtile) {
+    const int64_t block = t * a.scan.n + g * LANES, present = lanes_of(a.scan.n, g);
+    from_lanes<TILE>(dtile, z.rows * z.c, present, a.dX + block * z.rows * z.c);
+    from_lanes<R::OUTPUTS>(dtile + z.rows * z.c, z.outputs, present, a.dx + block * z.outputs);
+  }
+
+  STATEMIX_INLINE void clear_gradients(const statemix_scan_gradient& a, const Sizes& z, int64_t t, int64_t g) {
+    if (a.scan.lanes) {
+      std::memset(a.dX + (t * z.G + g) * z.tile * LANES, 0, sizeof(V) * z.tile);
+      return;
+    }
+    const int64_t block = t * a.scan.n + g * LANES, present = lanes_of(a.scan.n, g);
+    std::memset(a.dX + block * z.rows * z.c, 0, sizeof(float) * present * z.rows * z.c);
+    std::memset(a.dx + block * z.outputs, 0, sizeof(float) * present * z.outputs);
+  }
+};
+
+}  // namespace
+}  // namespace statemix
