@@ -1,112 +1,151 @@
-"""Seconds and ratios of the scans, forward and backward, all measured in one process.
+"""How fast: the kernels over the bandwidth of memory, the scans over others, whole layers over their projections.
 
-A shared machine is noisy, so a time is the median of repeats and only ratios within a run are worth comparing.
+kernel    forward and backward into memory that is there, over a loop that only moves the same bytes
+scan      gated_block_scan as users call it, forward and backward, and others over it
+layer     a whole BD-LRU and its torch rivals over the three projections alone
+threads   the scan with more threads over itself with one
+length    time a token, from short sequences to long ones, at equal B · T
 """
 
-import json
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from torch import Tensor
+from torch import nn
 
-from statemix.ops import block_scan, hop_scan
+from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
+from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
+from statemix.kernels.cpu import pool
+from statemix.kernels.cpu.library import Library, Missing, load
+from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
+from statemix.kernels.lanes import LANES, Sizes
+from statemix.layers import BDLRU
 
-Scan = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-SCANS: dict[str, Scan] = {"block_scan": block_scan, "hop_scan": hop_scan}
+TITLES = {
+    "kernel": "kernels over the bandwidth of memory",
+    "scan": "gated_block_scan, forward + backward, and others over it",
+    "layer": "a whole layer, forward + backward, over its projections alone",
+    "threads": "the scan with more threads, over itself with one",
+    "length": "the scan at equal B · T, over the shortest sequences",
+}
 
 
 @dataclass(frozen=True)
 class SpeedConfig:
-    """The sizes to time."""
+    """What to measure, and at which sizes."""
 
+    parts: tuple[str, ...]
     batch: int
     length: int
     blocks: int
     block_sizes: tuple[int, ...]
-    threads: int
-    repeats: int
+    threads: tuple[int, ...]
+    rivals: tuple[str, ...]
+    rounds: int
 
 
-@dataclass(frozen=True)
-class Timing:
-    """The median time of one scan at one size."""
-
-    scan: str
-    batch: int
-    length: int
-    blocks: int
-    block_size: int
-    threads: int
-    forward_ms: float
-    forward_backward_ms: float
-
-
-def measure(config: SpeedConfig) -> list[Timing]:
-    """Time every scan at every block size."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(config.threads)
-    try:
-        cases = [(m, scan) for m in config.block_sizes for scan in SCANS]
-        return [_time_one(scan, m, config) for m, scan in track(cases, "timing", transient=True, console=Console(stderr=True))]
-    finally:
-        torch.set_num_threads(before)
+def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
+    """The contests of one part; inputs are made when their turn comes."""
+    B, T, n = config.batch, config.length, config.blocks
+    if part == "kernel":
+        library = load()
+        for block in (True, False):
+            for m in config.block_sizes:
+                yield from kernel_contests(library, block, B, T, n, m)
+    if part == "scan":
+        names = available(config.rivals)
+        for threads in config.threads:
+            for m in config.block_sizes:
+                sizes = (B, T, n, m)
+                yield Contest(part, f"(B, T, n, m) = {sizes}", "statemix", contest_entrants(sizes, names), threads)
+    if part == "layer":
+        for threads in config.threads:
+            yield layer_contest(B, T, n, 4, threads)
+    if part == "length":
+        shapes = [(B * T // length, length) for length in (64, 256, 1024, 4096, 16384, 65536) if length <= B * T]
+        entrants = {f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4)) for b, length in shapes}
+        yield Contest(part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants)
 
 
-def _time_one(scan: str, m: int, config: SpeedConfig) -> Timing:
-    torch.manual_seed(0)
-    shape = (config.batch, config.length, config.blocks, m)
-    A = torch.softmax(torch.randn(*shape, m + 1), -1)[..., :m].contiguous().requires_grad_()
-    b = torch.randn(shape, requires_grad=True)
+def kernel_contests(library: Library | Missing, block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
+    """Forward and backward of one kernel in the order of lanes, each against its floor."""
+    if isinstance(library, Missing):
+        raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
+    sizes, N = Sizes(n, m, m if block else 1), B * T
+    inputs, states = sizes.inputs // LANES, sizes.states // LANES  # vectors a step
+    gates, h, dh, dgates = (pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs))
+    everything = pool.empty((N, (inputs + 2 * states) * LANES)).normal_()
+    bounds, state = torch.arange(B + 1) * T, torch.zeros(B, n, m)
+    scan = Scan(B, T, n, B, m, GATES["softmax"], False, 1, True, *(pointer(y) for y in (bounds, None, gates, None, None, h, state)))
+    gradient = ScanGradient(scan, *(pointer(y) for y in (dh, None, dgates, None, state)))
+    handle, kept = library.handle, (gates, h, dh, dgates, everything, bounds, state)  # alive as long as the calls
 
-    def forward() -> Tensor:
-        return SCANS[scan](A, b)[0]
+    def move(src: torch.Tensor, reads: int, dst: torch.Tensor, writes: int) -> Entrant:
+        sizes = (ctypes.c_void_p(src.data_ptr()), ctypes.c_int64(reads), ctypes.c_void_p(dst.data_ptr()), ctypes.c_int64(writes))
+        return lambda: handle.statemix_move(*sizes, ctypes.c_int64(N))
 
-    def forward_backward() -> None:
-        torch.autograd.grad(forward().sum(), (A, b))
-
-    with torch.no_grad():
-        forward_ms = median_ms(forward, config.repeats)
-    both_ms = median_ms(forward_backward, config.repeats)
-    return Timing(scan, *shape, config.threads, forward_ms, both_ms)
-
-
-def median_ms(call: Callable[[], object], repeats: int) -> float:
-    """The median time of `call` in milliseconds, after one call to warm up."""
-    call()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return 1e3 * statistics.median(times)
+    name = f"{'BD-LRU' if block else 'H-LRU'} m = {m}"
+    forward = {"floor": move(gates, inputs, h, states), "kernel": lambda: (handle.statemix_forward(ctypes.byref(scan), int(block)), kept)}
+    yield Contest("kernel", f"{name}, forward", "floor", forward)
+    backward = {
+        "floor": move(everything, inputs + 2 * states, dgates, inputs),
+        "kernel": lambda: (handle.statemix_backward(ctypes.byref(gradient), int(block)), kept),
+    }
+    yield Contest("kernel", f"{name}, backward", "floor", backward)
 
 
-def check_writable(out: Path) -> None:
-    """Fail before the measuring, not after it."""
-    try:
-        out.open("a").close()
-    except OSError as error:
-        raise SystemExit(f"statemix: cannot write to --out {out}: {error.strerror}.") from error
+def layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
+    """A BD-LRU of n blocks and width n m, its projections alone, and torch's recurrent layers of the same width."""
+    d = n * m
+    x, weight = torch.randn(B, T, d, requires_grad=True), torch.randn(B, T, d)
+    W_g, W_v, W_o = nn.Linear(d, d * (m + 1)), nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+    dgates = torch.randn(B, T, d * (m + 1))
+
+    def projections() -> object:
+        parameters = [p for W in (W_g, W_v, W_o) for p in W.parameters()]
+        return torch.autograd.grad((W_g(x), W_o(W_v(x))), (x, *parameters), (dgates, weight))
+
+    def layer(module: nn.Module) -> Entrant:
+        return lambda: torch.autograd.grad(module(x)[0], (x, *module.parameters()), weight)
+
+    entrants = {
+        "projections alone": projections,
+        "BDLRU": layer(BDLRU(d, n, m)),
+        "BDLRU save_memory": layer(BDLRU(d, n, m, save_memory=True)),
+        "nn.LSTM": layer(nn.LSTM(d, d, batch_first=True)),
+        "nn.GRU": layer(nn.GRU(d, d, batch_first=True)),
+    }
+    return Contest("layer", f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}", "projections alone", entrants, threads)
+
+
+def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
+    """The scan under each number of threads in turn, in one process; B = 1 too, where groups of blocks are shared out."""
+    for B, T in ((config.batch, config.length), (1, config.batch * config.length)):
+        sizes = (B, T, config.blocks, 4)
+        scan = differentiated(ours, sizes)
+
+        def with_threads(count: int, scan: Entrant = scan) -> Entrant:
+            def call() -> None:
+                torch.set_num_threads(count)
+                scan()
+
+            return call
+
+        entrants = {f"{count} thread{'s' * (count > 1)}": with_threads(count) for count in sorted({1, *config.threads, 2})}
+        yield hold(Contest("threads", f"(B, T, n, m) = {sizes}", "1 thread", entrants, threads=2), config.rounds)
 
 
 def print_speed(config: SpeedConfig, out: Path | None) -> None:
-    """Measure, print a table, and append JSON lines to `out`."""
-    if out is not None:
-        check_writable(out)
-    timings = measure(config)
-    table = Table("m", "scan", "forward ms", "forward + backward ms", "over block_scan")
-    for timing in timings:
-        base = next(t for t in timings if t.scan == "block_scan" and t.block_size == timing.block_size)
-        ratio = timing.forward_backward_ms / base.forward_backward_ms
-        table.add_row(str(timing.block_size), timing.scan, f"{timing.forward_ms:.2f}", f"{timing.forward_backward_ms:.2f}", f"{ratio:.2f}×")
-    Console().print(table)
-    if out is not None:
-        with out.open("a") as lines:
-            lines.writelines(json.dumps(asdict(timing)) + "\n" for timing in timings)
+    """Measure part after part; print each as a table, and append JSON lines to `out`."""
+    check_writable(out)
+    for part in config.parts:
+        rows: list[Row] = []
+        with show_progress() as progress:
+            task = progress.add_task(part)
+            results = thread_rows(config) if part == "threads" else (hold(contest, config.rounds) for contest in contests(config, part))
+            for result in results:
+                progress.update(task, description=f"{part}: {result[0].setting} done")
+                rows += result
+        report(TITLES[part], rows, out)

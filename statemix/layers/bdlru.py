@@ -7,6 +7,7 @@ from torch import Tensor
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import gated_block_scan, gated_block_step
+from statemix.ops.segments import Sequences
 from statemix.types import Mask, SequenceBounds, States
 
 
@@ -29,6 +30,7 @@ class BDLRU(LinearRecurrentUnit):
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
         selectivity: what the gates see of the input: "full", "pointwise" or "none".
         learn_initial_state: start from a learned h0 instead of zero, where no state is given.
+        save_memory: compute gates again in the backward pass, a stretch of time after the other, instead of keeping them.
         device: where the parameters live.
         dtype: what the parameters are.
     """
@@ -42,6 +44,7 @@ class BDLRU(LinearRecurrentUnit):
         gate: str = "softmax",
         selectivity: str = "full",
         learn_initial_state: bool = False,
+        save_memory: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -54,6 +57,7 @@ class BDLRU(LinearRecurrentUnit):
             gate=gate,
             selectivity=selectivity,
             learn_initial_state=learn_initial_state,
+            save_memory=save_memory,
             device=device,
             dtype=dtype,
         )
@@ -68,6 +72,8 @@ class BDLRU(LinearRecurrentUnit):
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences."""
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
+        if self.is_one_op(x):
+            return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=True)
         gates = self.W_g(x).unflatten(2, self.state_shape)
         v = self.W_v(x).unflatten(2, self.state_shape)
         h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)

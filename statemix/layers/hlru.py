@@ -9,6 +9,7 @@ from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import expanded_companion_scan, expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
+from statemix.ops.segments import Sequences
 from statemix.types import Mask, SequenceBounds, States
 
 
@@ -33,6 +34,7 @@ class HLRU(LinearRecurrentUnit):
         form: "controller" is the recurrence above; "observer" transposes its companion matrix, which
             is another model without the bound, for weights that were trained so.
         learn_initial_state: start from a learned h0 instead of zero, where no state is given.
+        save_memory: compute gates again in the backward pass, a stretch of time after the other, instead of keeping them.
         device: where the parameters live.
         dtype: what the parameters are.
     """
@@ -47,11 +49,14 @@ class HLRU(LinearRecurrentUnit):
         selectivity: str = "full",
         form: str = "controller",
         learn_initial_state: bool = False,
+        save_memory: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         check_sizes({"d_model": d_model, "n_channels": n_channels, "order": order})
         check_choice("form", form, FORMS)
+        if save_memory and form != "controller":
+            raise ValueError(f"`save_memory` needs the form 'controller', got {form!r}.")
         super().__init__(
             d_model,
             n_channels,
@@ -60,6 +65,7 @@ class HLRU(LinearRecurrentUnit):
             gate=gate,
             selectivity=selectivity,
             learn_initial_state=learn_initial_state,
+            save_memory=save_memory,
             device=device,
             dtype=dtype,
         )
@@ -75,6 +81,8 @@ class HLRU(LinearRecurrentUnit):
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """All steps of a batch; a state is (B, n, m), newest first, or (N, n, m) for N packed sequences."""
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
+        if self.form == "controller" and self.is_one_op(x):
+            return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=False)
         gates = self.W_g(x)
         v = self.W_v(x)
         s, state = expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)

@@ -1,11 +1,15 @@
 """What both of the paper's layers are made of: gates, two projections, and a state to start from."""
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
-from statemix.layers.gates import INIT_STD, Gates, Projection, make_gates
+from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
+from statemix.ops.layer import Weights, find_layer_kernel, is_worthwhile, recurrent_layer
 from statemix.ops.normalise import find_normaliser
+from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 
 
@@ -24,13 +28,16 @@ class LinearRecurrentUnit(nn.Module):
         gate: str,
         selectivity: str,
         learn_initial_state: bool,
+        save_memory: bool,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
         find_normaliser(gate)
         self.d_model, self.state_shape = d_model, (n, m)
-        self.gate, self.selectivity = gate, selectivity
+        self.gate, self.selectivity, self.save_memory = gate, selectivity, save_memory
+        if save_memory and selectivity != "full":
+            raise ValueError(f"`save_memory` needs selectivity 'full', whose gates it computes twice, got {selectivity!r}.")
         self.W_g: Gates = make_gates(selectivity, d_model, rows, m + 1, device=device, dtype=dtype)
         self.W_v = Projection(d_model, rows, bias=False, device=device, dtype=dtype)
         self.W_o = Projection(n * m, d_model, bias=False, device=device, dtype=dtype)
@@ -50,6 +57,25 @@ class LinearRecurrentUnit(nn.Module):
         """Numbers in the state of one sequence: n · m."""
         n, m = self.state_shape
         return n * m
+
+    def is_one_op(self, x: Tensor) -> bool:
+        """Whether `recurrent_layer` computes the layer: with a kernel for it, or to save memory.
+
+        Not where somebody listens at a projection, or has put another in its place: then each is called.
+        """
+        if torch.is_autocast_enabled(x.device.type) or in_transform():
+            return False
+        if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
+            return False
+        has_kernel = find_layer_kernel(x, self.state_shape[1]) is not None
+        return self.save_memory or (has_kernel and is_worthwhile(x, self.W_g.weight))
+
+    def as_one_op(self, x: Tensor, h0: Tensor | None, sequences: Sequences, *, block: bool) -> tuple[Tensor, Tensor]:
+        """(y, state) from `recurrent_layer`; gates are kept only if a backward pass will want them."""
+        full = cast(FullGates, self.W_g)
+        weights = Weights(full.weight, full.bias, self.W_v.weight, self.W_o.weight)
+        differentiable = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, h0, *weights))
+        return recurrent_layer(x, weights, h0, sequences, self.gate, block=block, keep=differentiable and not self.save_memory)
 
     def enter(
         self, name: str, x: Tensor, axes: str, state: Tensor | None, cu_seqlens: Tensor | None = None, mask: Tensor | None = None
@@ -82,6 +108,12 @@ class LinearRecurrentUnit(nn.Module):
             raise TypeError(
                 f"`{name}` must have the dtype of the layer, {dtype}, got {x.dtype}. Convert one of them with .to(), or use autocast."
             )
+
+
+def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Whether `module` is exactly a `kind`, with plain parameters and without hooks."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return type(module) is kind and not any(hooks) and all(type(p) is nn.Parameter for p in module.parameters())
 
 
 def check_sizes(sizes: dict[str, int]) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from statemix.kernels.cpu import scans
+from statemix.kernels.cpu import layer, scans
 from statemix.kernels.cpu.library import Library, Missing, load
+from statemix.kernels.lanes import Sizes
+from statemix.ops.layer import LAYER_KERNELS, LayerKernel, Weights, find_layer_kernel
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.registry import BODIES, register_kernel
-from statemix.ops.segments import checked_bounds
+from statemix.ops.segments import Sequences, checked_bounds
 
 SCANS = {"block_scan": True, "companion_scan": False}
 
@@ -29,6 +31,9 @@ def install() -> None:
         register_kernel(f"{name}_backward", "cpu", plain_backward(library, name, block), label)
         register_kernel(f"gated_{name}", "cpu", gated_forward(library, f"gated_{name}", block), label)
         register_kernel(f"gated_{name}_backward", "cpu", gated_backward(library, f"gated_{name}", block), label)
+    register_kernel("recurrent_layer", "cpu", layer_forward(library), label)
+    register_kernel("recurrent_layer_backward", "cpu", layer_backward(library), label)
+    LAYER_KERNELS["cpu"] = LayerKernel(library.max_size, saved_shapes)
 
 
 def fits(library: Library, X: Tensor, x: Tensor, m: int) -> bool:
@@ -75,6 +80,57 @@ def gated_backward(library: Library, name: str, block: bool) -> Callable[..., An
         return scans.backward(library, scans.problem(block, gate, gates, v, h0, cu_seqlens, mask, reverse), h, dh, dh_final)
 
     return kernel
+
+
+def layer_forward(library: Library) -> Callable[..., Any]:
+    def kernel(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
+        if find_layer_kernel(x, gate_count(W_g, W_v) - 1) is None:
+            return BODIES["recurrent_layer"](x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+        own = layer.make_layer(library, block, gate, W_g, c, W_v, W_o)
+        bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
+        y, final, kept = layer.forward(own, flat(x), None if h0 is None else scans.as_input(h0), bounds, real, keep)
+        return y.view(*x.shape[:2], W_o.shape[0]), final, kept.gates, kept.h, kept.entries
+
+    return kernel
+
+
+def layer_backward(library: Library) -> Callable[..., Any]:
+    def kernel(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
+        if find_layer_kernel(x, gate_count(W_g, W_v) - 1) is None:
+            arguments = (dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries)
+            return BODIES["recurrent_layer_backward"](*arguments)
+        own = layer.make_layer(library, block, gate, W_g, c, W_v, W_o)
+        bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
+        start, kept = None if h0 is None else scans.as_input(h0), layer.Kept(gates, h, entries)
+        d = layer.backward(own, flat(dy), dfinal, flat(x), start, bounds, real, kept)
+        return d.x.view(x.shape), d.W_g, d.c, d.W_v, d.W_o, d.h0
+
+    return kernel
+
+
+def gate_count(W_g: Tensor, W_v: Tensor) -> int:
+    """Gates of a row, m + 1."""
+    return W_g.shape[0] // W_v.shape[0]
+
+
+def saved_shapes(x: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+    """Of gates, h and entries, as `layer.forward` returns them."""
+    n, m = weights.state_shape(block)
+    sizes, N = Sizes(n, m, m if block else 1), x.shape[0] * x.shape[1]
+    if keep:
+        return (N, sizes.inputs), (N, sizes.states), (0, n, m)
+    return (0,), (0,), (-(-N // layer.STEPS), n, m)
+
+
+def flat(x: Tensor) -> Tensor:
+    """(B, T, d) on one axis of time."""
+    return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+
+
+def flat_bounds(x: Tensor, cu_seqlens: Tensor | None) -> list[int]:
+    """Where sequences begin and end on that axis."""
+    B, T, _ = x.shape
+    return [b * T for b in range(B + 1)] if cu_seqlens is None else checked_bounds(cu_seqlens, T)
 
 
 def check_bounds(cu_seqlens: Tensor | None, x: Tensor) -> None:

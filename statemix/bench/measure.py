@@ -1,0 +1,136 @@
+"""Timing side by side: every entrant of a contest runs once a round, and only ratios within a contest are worth comparing.
+
+One thread is timed in CPU seconds of the process, more threads in seconds of the clock.  A time is the median over rounds.
+"""
+
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from statemix import __version__
+from statemix.ops.registry import cpu_library
+
+SLOW = 1.0  # seconds from which an entrant takes part in fewer rounds
+ROUNDS_WHEN_SLOW = 3
+ERRORS = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Calls to be timed against each other; `reference` is the entrant that ratios are taken over."""
+
+    part: str
+    setting: str
+    reference: str
+    entrants: dict[str, Callable[[], object]]
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entrant's result: a number, and its ratio over the reference's."""
+
+    part: str
+    setting: str
+    entrant: str
+    threads: int
+    value: float
+    unit: str
+    reference: str
+    ratio: float
+    rounds: int
+
+
+@contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def clock(threads: int) -> Callable[[], float]:
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+def hold(contest: Contest, rounds: int) -> list[Row]:
+    """Run the contest: one round to warm up, then `rounds` of them."""
+    now = clock(contest.threads)
+    times: dict[str, list[float]] = {name: [] for name in contest.entrants}
+    with threads_of_torch(contest.threads):
+        for entrant in contest.entrants.values():
+            entrant()
+        for round_ in range(rounds):
+            for name, entrant in contest.entrants.items():
+                if round_ >= ROUNDS_WHEN_SLOW and statistics.median(times[name]) > SLOW:
+                    continue
+                start = now()
+                entrant()
+                times[name].append(now() - start)
+    reference = statistics.median(times[contest.reference])
+    return [
+        Row(
+            contest.part,
+            contest.setting,
+            name,
+            contest.threads,
+            1e3 * median,
+            "ms",
+            contest.reference,
+            median / reference,
+            len(times[name]),
+        )
+        for name, median in ((name, statistics.median(times[name])) for name in contest.entrants)
+    ]
+
+
+def show_progress() -> Progress:
+    """A line that says what is being measured, on stderr."""
+    return Progress(TextColumn("measuring {task.description}"), TimeElapsedColumn(), transient=True, console=ERRORS)
+
+
+def check_writable(out: Path | None) -> None:
+    """Fail before the measuring, not after it."""
+    if out is None:
+        return
+    try:
+        out.open("a").close()
+    except OSError as error:
+        raise SystemExit(f"statemix: cannot write to --out {out}: {error.strerror}.") from error
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on."""
+    return {"statemix": __version__, "torch": torch.__version__, "processor": processor(), "library": cpu_library()}
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    )
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def report(title: str, rows: list[Row], out: Path | None) -> None:
+    """Print a table, and append each row to `out` as a line of JSON."""
+    table = Table("setting", "entrant", "threads", rows[0].unit if rows else "", "ratio", "over", title=title, title_justify="left")
+    for i, row in enumerate(rows):
+        first = i == 0 or (rows[i - 1].setting, rows[i - 1].threads) != (row.setting, row.threads)
+        table.add_row(row.setting if first else "", row.entrant, str(row.threads), f"{row.value:.4g}", f"{row.ratio:.3g}", row.reference)
+    Console().print(table)
+    if out is not None:
+        with out.open("a") as lines:
+            lines.writelines(json.dumps(asdict(row) | machine()) + "\n" for row in rows)

@@ -1,0 +1,141 @@
+"""Other ways to compute a gated block scan and its gradients, each from the same raw gates and values.
+
+An entrant is a call without arguments that runs forward and backward once.  Those that need another package say how to get it.
+"""
+
+import os
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from types import ModuleType
+
+import torch
+from torch import Tensor, nn
+
+from statemix.bench.measure import ERRORS
+from statemix.ops import gated_block_scan, hop_scan
+
+Entrant = Callable[[], object]
+SIZES = tuple[int, int, int, int]
+INSTALL = "pip install 'statemix[bench]'"
+
+
+def inputs(sizes: SIZES) -> tuple[Tensor, Tensor]:
+    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m)."""
+    generator = torch.Generator().manual_seed(0)
+    gates = torch.randn(*sizes, sizes[-1] + 1, generator=generator)
+    return gates.requires_grad_(), torch.randn(sizes, generator=generator).requires_grad_()
+
+
+def differentiated(scan: Callable[[Tensor, Tensor], Tensor], sizes: SIZES) -> Entrant:
+    """Forward and backward of `scan` from gates and values to states."""
+    gates, v = inputs(sizes)
+    weight = torch.ones(sizes)
+    return lambda: torch.autograd.grad(scan(gates, v), (gates, v), weight)
+
+
+def ours(gates: Tensor, v: Tensor) -> Tensor:
+    return gated_block_scan(gates, v)[0]
+
+
+def by_hop_scan(gates: Tensor, v: Tensor) -> Tensor:
+    w = torch.softmax(gates, -1)
+    return hop_scan(w[..., :-1], w[..., -1] * v)[0]
+
+
+def by_loop(gates: Tensor, v: Tensor) -> Tensor:
+    """The definition: one step of torch after the other, tensors taken apart once."""
+    w = torch.softmax(gates, -1)
+    h, states = torch.zeros_like(v[:, 0]), []
+    for A_t, b_t in zip(w[..., :-1].unbind(1), (w[..., -1] * v).unbind(1), strict=True):
+        h = (A_t * h.unsqueeze(-2)).sum(-1) + b_t
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def compiled_hop_scan(sizes: SIZES) -> Entrant:
+    return differentiated(torch.compile(by_hop_scan), sizes)
+
+
+def lstm(sizes: SIZES) -> Entrant:
+    """torch's LSTM with as many units as there are states, its input projection included."""
+    B, T, n, m = sizes
+    cell, x = nn.LSTM(n * m, n * m, batch_first=True), torch.randn(B, T, n * m, requires_grad=True)
+    weight = torch.ones(B, T, n * m)
+    return lambda: torch.autograd.grad(cell(x)[0], (x, *cell.parameters()), weight)
+
+
+def mamba_py(sizes: SIZES) -> Entrant:
+    """The parallel scan of mamba.py, for diagonal recurrences."""
+    from mambapy.pscan import pscan
+
+    def scan(gates: Tensor, v: Tensor) -> Tensor:
+        w = torch.softmax(gates, -1)
+        return pscan(w[..., 0], w[..., -1] * v)
+
+    return differentiated(scan, sizes)
+
+
+@cache
+def jax() -> ModuleType:
+    """JAX, told to use one thread; torch's are set by the bench."""
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    import jax
+
+    return jax
+
+
+def jax_entrant(sizes: SIZES, parallel: bool) -> Entrant:
+    """`jax.lax.scan`, or `jax.lax.associative_scan` over pairs (A, b), compiled by XLA."""
+    jx = jax()
+    jnp = jx.numpy
+    gates, v = (jnp.asarray(x.detach().numpy()) for x in inputs(sizes))
+
+    def sequential(A, b):
+        def step(h, x):
+            h = jnp.einsum("bnij,bnj->bni", x[0], h) + x[1]
+            return h, h
+
+        return jx.lax.scan(step, jnp.zeros(b.shape[1:]), (A, b))[1]
+
+    def associative(A, b):
+        def join(left, right):
+            (P, p), (Q, q) = left, right
+            return Q @ P, jnp.einsum("...ij,...j->...i", Q, p) + q
+
+        return jx.lax.associative_scan(join, (A, b))[1]
+
+    def loss(gates, v):
+        w = jx.nn.softmax(gates, -1)
+        A, b = jnp.moveaxis(w[..., :-1], 1, 0), jnp.moveaxis(w[..., -1] * v, 1, 0)
+        return (associative if parallel else sequential)(A, b).sum()
+
+    gradient = jx.jit(jx.grad(loss, argnums=(0, 1)))
+    return lambda: jx.block_until_ready(gradient(gates, v))
+
+
+RIVALS: dict[str, Callable[[SIZES], Entrant]] = {
+    "hop_scan": lambda sizes: differentiated(by_hop_scan, sizes),
+    "hop_scan compiled": compiled_hop_scan,
+    "loop": lambda sizes: differentiated(by_loop, sizes),
+    "nn.LSTM": lstm,
+    "mamba.py": mamba_py,
+    "jax scan": lambda sizes: jax_entrant(sizes, parallel=False),
+    "jax associative_scan": lambda sizes: jax_entrant(sizes, parallel=True),
+}
+PACKAGES = {"mamba.py": "mambapy", "jax scan": "jax", "jax associative_scan": "jax"}
+
+
+def available(names: tuple[str, ...]) -> list[str]:
+    """Those of `names` that can run here; say what the others need."""
+    missing = [name for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None]
+    if missing:
+        ERRORS.print(f"not installed, left out: {', '.join(missing)}. To include them: {INSTALL}", markup=False)
+    return [name for name in names if name not in missing]
+
+
+def contest_entrants(sizes: SIZES, names: list[str]) -> dict[str, Entrant]:
+    """Ours and the rivals `names`, at one size."""
+    diagonal = [name for name in names if name != "mamba.py" or sizes[-1] == 1]
+    return {"statemix": differentiated(ours, sizes), **{name: RIVALS[name](sizes) for name in diagonal}}

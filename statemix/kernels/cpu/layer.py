@@ -1,0 +1,178 @@
+"""A whole layer, x to y: projections and compiled scan, some hundred steps at a time.
+
+The gates of a stretch of time are still in cache when the scan reads them, and their gradients go into those of the weights before
+the next stretch overwrites them: the gradients of all gates never exist at once.  Nor do the gates, unless kept for the backward pass.
+
+Sequences lie one after the other on one axis of N steps.  A stretch may cut a sequence; its state is carried over, in a row of `states`.
+"""
+
+import ctypes
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from statemix.kernels.cpu import pool
+from statemix.kernels.cpu.library import Library
+from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, check, pointer
+from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, state_of, unpack_inputs, unpack_outputs
+
+STEPS = 1024  # of a stretch: its gates fit the last level of cache, and the weights' gradients are not read and written too often
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights in the order of lanes, and which recurrence runs between them."""
+
+    library: Library
+    block: bool
+    gate: str
+    sizes: Sizes
+    W: Tensor
+    c: Tensor
+    W_o: Tensor
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the forward pass leaves for the backward: gates and states of every step, or the state that entered each stretch."""
+
+    gates: Tensor
+    h: Tensor
+    entries: Tensor
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Steps a to b, which sequences they touch, and whether the first of those began before a."""
+
+    index: int
+    a: int
+    b: int
+    first: int
+    last: int
+    cut: bool
+    bounds: Tensor
+
+
+def make_layer(library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor, W_v: Tensor, W_o: Tensor) -> Layer:
+    m = W_g.shape[0] // W_v.shape[0] - 1
+    rows = m if block else 1
+    sizes = Sizes(W_v.shape[0] // rows, m, rows)
+    W = pack_inputs(W_g, W_v, sizes)
+    bias = pack_inputs(c.unsqueeze(1), c.new_zeros((W_v.shape[0], 1)), sizes).view(-1)
+    return Layer(library, block, gate, sizes, W, bias, pack_outputs(W_o, sizes))
+
+
+def stretches(bounds: list[int]) -> Iterator[Stretch]:
+    """Cut the steps that `bounds` span into stretches."""
+    N = bounds[-1]
+    for index, a in enumerate(range(0, N, STEPS)):
+        b = min(a + STEPS, N)
+        first, last = bisect_right(bounds, a) - 1, bisect_left(bounds, b)
+        local = torch.tensor([min(max(bound, a), b) - a for bound in bounds[first : last + 1]])
+        yield Stretch(index, a, b, first, last, bounds[first] < a, local)
+
+
+def forward(layer: Layer, x: Tensor, h0: Tensor | None, bounds: list[int], mask: Tensor | None, keep: bool) -> tuple[Tensor, Tensor, Kept]:
+    """y (N, d), the final states (S, n, m), and what the backward pass needs."""
+    (n, m, _), (N, S) = layer.sizes, (x.shape[0], len(bounds) - 1)
+    y = pool.empty((N, layer.W_o.shape[0]))
+    states = x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
+    gates, h = (pool.empty((N if keep else min(N, STEPS), width)) for width in (layer.sizes.inputs, layer.sizes.states))
+    entries = x.new_empty((0 if keep else -(-N // STEPS), n, m))
+    for s in stretches(bounds):
+        rows = slice(s.a, s.b) if keep else slice(0, s.b - s.a)
+        if not keep:
+            entries[s.index] = states[s.first]
+        torch.addmm(layer.c, x[s.a : s.b], layer.W.t(), out=gates[rows])
+        scan_forward(layer, s, gates[rows], mask, states[s.first : s.last], h[rows])
+        torch.mm(h[rows], layer.W_o.t(), out=y[s.a : s.b])
+    return y, states, Kept(gates, h, entries) if keep else Kept(x.new_empty(0), x.new_empty(0), entries)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    x: Tensor
+    W_g: Tensor
+    c: Tensor
+    W_v: Tensor
+    W_o: Tensor
+    h0: Tensor
+
+
+def backward(
+    layer: Layer, dy: Tensor, dfinal: Tensor, x: Tensor, h0: Tensor | None, bounds: list[int], mask: Tensor | None, kept: Kept
+) -> Gradients:
+    """Gradients of everything, stretch by stretch from the last."""
+    sizes, keep, longest = layer.sizes, kept.gates.numel() > 0, min(x.shape[0], STEPS)
+    states = dfinal.clone(memory_format=torch.contiguous_format)
+    dx = pool.empty(tuple(x.shape))
+    dW, dc, dW_o = torch.zeros_like(layer.W), torch.zeros_like(layer.c), torch.zeros_like(layer.W_o)
+    dgates, dh = pool.empty((longest, sizes.inputs)), pool.empty((longest, sizes.states))
+    again = Kept(kept.gates, kept.h, kept.entries) if keep else Kept(torch.empty_like(dgates), torch.empty_like(dh), kept.entries)
+    for s in reversed(list(stretches(bounds))):
+        rows, local = slice(s.a, s.b), slice(0, s.b - s.a)
+        start = entering(layer, s, kept, h0, keep)
+        gates, h = (kept.gates[rows], kept.h[rows]) if keep else (again.gates[local], again.h[local])
+        if not keep:
+            torch.addmm(layer.c, x[rows], layer.W.t(), out=gates)
+            scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, x), h)
+        torch.mm(dy[rows], layer.W_o, out=dh[local])
+        scan_backward(layer, s, gates, mask, start, h, dh[local], states[s.first : s.last], dgates[local])
+        dW.addmm_(dgates[local].t(), x[rows])
+        dc += dgates[local].sum(0)
+        torch.mm(dgates[local], layer.W, out=dx[rows])
+        if not keep:
+            dW_o.addmm_(dy[rows].t(), h)
+    if keep:
+        torch.mm(dy.t(), kept.h, out=dW_o)
+    dW_g, dW_v = unpack_inputs(dW, sizes)
+    dc_g, _ = unpack_inputs(dc.unsqueeze(1), sizes)
+    return Gradients(dx, dW_g, dc_g.view(-1), dW_v, unpack_outputs(dW_o, sizes), states)
+
+
+def entering(layer: Layer, s: Stretch, kept: Kept, h0: Tensor | None, keep: bool) -> Tensor | None:
+    """The states with which a stretch's sequences begin in it; None for zero."""
+    if not s.cut:
+        return None if h0 is None else h0[s.first : s.last].contiguous()
+    n, m, _ = layer.sizes
+    start = layer.W.new_zeros((s.last - s.first, n, m)) if h0 is None else h0[s.first : s.last].clone()
+    start[0] = state_of(kept.h[s.a - 1], layer.sizes) if keep else kept.entries[s.index]
+    return start
+
+
+def zeros_or_copy(start: Tensor | None, s: Stretch, sizes: Sizes, like: Tensor) -> Tensor:
+    return like.new_zeros((s.last - s.first, sizes.n, sizes.m)) if start is None else start.clone()
+
+
+def scan_forward(layer: Layer, s: Stretch, gates: Tensor, mask: Tensor | None, states: Tensor, h: Tensor) -> None:
+    """Scan one stretch from `states`, which become the final ones."""
+    arguments = structure(layer, s, gates, mask, states, h, states)
+    check(layer.library.handle.statemix_forward(ctypes.byref(arguments), int(layer.block)))
+
+
+def scan_backward(
+    layer: Layer,
+    s: Stretch,
+    gates: Tensor,
+    mask: Tensor | None,
+    start: Tensor | None,
+    h: Tensor,
+    dh: Tensor,
+    states: Tensor,
+    dgates: Tensor,
+) -> None:
+    """Scan one stretch back, from the gradients of its final states in `states`, which become those of its initial ones."""
+    scan = structure(layer, s, gates, mask, start, h, None)
+    arguments = ScanGradient(scan, *(pointer(y) for y in (dh, states, dgates, None, states)))
+    check(layer.library.handle.statemix_backward(ctypes.byref(arguments), int(layer.block)))
+
+
+def structure(layer: Layer, s: Stretch, gates: Tensor, mask: Tensor | None, h0: Tensor | None, h: Tensor, final: Tensor | None) -> Scan:
+    sizes = (1, s.b - s.a, layer.sizes.n, s.last - s.first, layer.sizes.m)
+    real = None if mask is None else mask[s.a : s.b]
+    pointers = (pointer(y) for y in (s.bounds, real, gates, None, h0, h, final))
+    return Scan(*sizes, GATES[layer.gate], False, torch.get_num_threads(), True, *pointers)

@@ -1,0 +1,185 @@
+"""A recurrent layer as one op: projections, gates, scan and readout.
+
+    gates[t] = W_g x[t] + c,    v[t] = W_v x[t],    s = scan(gates, v, h0),    y[t] = W_o s[t]
+
+Inside one op the gates are the op's own business: a kernel may want them in another order, and need not keep them.  With `keep`
+false nothing but states is saved for the backward pass, which computes the gates again, a stretch of time after the other.
+
+    y, final, *saved = statemix::recurrent_layer(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+
+`block` chooses the block recurrence, or else the companion one, whose readout sees its last m outputs.  The body here serves every
+device and dtype, always without keeping.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from statemix.ops.expanded import expanded_companion_scan
+from statemix.ops.gated import gated_block_scan
+from statemix.ops.precision import state_dtype
+from statemix.ops.registry import OPS, define_gradient, define_op, in_transform
+from statemix.ops.segments import Sequences
+
+STEPS = 4096  # of all sequences together in a stretch of the plain body
+WORTHWHILE = 1 << 20  # gates from which one op is faster: below it, bringing the weights into a kernel's order costs more than it saves
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer, in the paper's order."""
+
+    W_g: Tensor
+    c: Tensor
+    W_v: Tensor
+    W_o: Tensor
+
+    def state_shape(self, block: bool) -> tuple[int, int]:
+        """(n, m), from the number of gates for each v."""
+        m = self.W_g.shape[0] // self.W_v.shape[0] - 1
+        return self.W_v.shape[0] // (m if block else 1), m
+
+
+def recurrent_layer(
+    x: Tensor, weights: Weights, h0: Tensor | None, sequences: Sequences, gate: str, *, block: bool, keep: bool
+) -> tuple[Tensor, Tensor]:
+    """(y, final state) of a layer, from inputs that the layer has checked."""
+    if in_transform():
+        return reference(x, weights, h0, sequences, gate, block)
+    y, final, *_ = torch.ops.statemix.recurrent_layer(x, *weights, h0, sequences.cu_seqlens, sequences.mask, gate, block, keep)
+    return y, final
+
+
+@dataclass(frozen=True)
+class LayerKernel:
+    """Up to which m a device's kernel computes whole layers in float32, and the shapes of what it saves for the backward pass."""
+
+    max_size: int
+    saved_shapes: Callable[[Tensor, Weights, Sequences, bool, bool], tuple[tuple[int, ...], ...]]
+
+
+LAYER_KERNELS: dict[str, LayerKernel] = {}
+
+
+def find_layer_kernel(x: Tensor, m: int) -> LayerKernel | None:
+    """The kernel for a layer of this size on inputs like `x`, if there is one."""
+    kernel = LAYER_KERNELS.get(x.device.type)
+    return kernel if kernel is not None and x.dtype == torch.float32 and m <= kernel.max_size else None
+
+
+def is_worthwhile(x: Tensor, W_g: Tensor) -> bool:
+    """Whether `x` is long enough for a layer's kernel; compiled code, which may see any length, does not ask."""
+    return torch.compiler.is_compiling() or x.shape[0] * x.shape[1] * W_g.shape[0] >= WORTHWHILE
+
+
+def reference(x: Tensor, weights: Weights, h0: Tensor | None, sequences: Sequences, gate: str, block: bool) -> tuple[Tensor, Tensor]:
+    """The same in differentiable torch and scans."""
+    W_g, c, W_v, W_o = weights
+    gates, v = F.linear(x, W_g, c), F.linear(x, W_v)
+    cu_seqlens, mask, _ = sequences
+    n, m = weights.state_shape(block)
+    if block:
+        gates, v = gates.unflatten(2, (n, m, m + 1)), v.unflatten(2, (n, m))
+        s, final = gated_block_scan(gates, v, h0, gate=gate, cu_seqlens=cu_seqlens, mask=mask)
+    else:
+        s, final = expanded_companion_scan(gates.unflatten(2, (n, m + 1)), v, h0, gate=gate, cu_seqlens=cu_seqlens, mask=mask)
+    return F.linear(s.flatten(2), W_o), final
+
+
+class Stretch(NamedTuple):
+    """A stretch of time: its steps, and what of each sequence falls into it."""
+
+    steps: slice
+    sequences: Sequences
+
+
+def stretches(x: Tensor, sequences: Sequences) -> list[Stretch]:
+    """Cut time so that a stretch holds about STEPS steps of all sequences together."""
+    B, T, _ = x.shape
+    length = max(1, STEPS // max(B, 1))
+    cu_seqlens, mask, _ = sequences
+    pieces = []
+    for a in range(0, T, length):
+        steps = slice(a, min(a + length, T))
+        own = None if cu_seqlens is None else cu_seqlens.clamp(a, steps.stop) - a
+        pieces.append(Stretch(steps, Sequences(own, None if mask is None else mask[:, steps].contiguous())))
+    return pieces
+
+
+def _body(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
+    weights, sequences = Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
+    shape = (sequences.count(x), *weights.state_shape(block))
+    state = x.new_zeros(shape, dtype=state_dtype(x)) if h0 is None else h0.to(state_dtype(x), copy=True)
+    y, entries = x.new_empty((*x.shape[:2], W_o.shape[0])), []
+    for steps, own in stretches(x, sequences):
+        entries.append(state)
+        y[:, steps], state = reference(x[:, steps], weights, state, own, gate, block)
+    return y, state, x.new_empty(0), x.new_empty(0), torch.stack(entries) if entries else state.new_empty((0, *shape))
+
+
+def _body_backward(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
+    weights, sequences = Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
+    dx, dstate = torch.empty_like(x), dfinal.clone()
+    totals = [torch.zeros_like(w, dtype=state_dtype(w)) for w in weights]
+    for (steps, own), entry in reversed(list(zip(stretches(x, sequences), entries.unbind(0), strict=True))):
+        with torch.enable_grad():
+            leaves = [y.detach().requires_grad_() for y in (x[:, steps], *weights, entry)]
+            outputs = reference(leaves[0], Weights(*leaves[1:5]), leaves[5], own, gate, block)
+        dx[:, steps], *parts, dstate = torch.autograd.grad(outputs, leaves, (dy[:, steps], dstate))
+        torch._foreach_add_(totals, parts)
+    return dx, *totals, dstate
+
+
+def _saved_shapes(x: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+    B, T, _ = x.shape
+    count = len(range(0, T, max(1, STEPS // max(B, 1))))
+    return (0,), (0,), (count, sequences.count(x), *weights.state_shape(block))
+
+
+def _fake(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
+    weights, sequences = Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
+    n, m = weights.state_shape(block)
+    kernel = find_layer_kernel(x, m)
+    shapes = _saved_shapes if kernel is None else kernel.saved_shapes
+    y = x.new_empty((*x.shape[:2], W_o.shape[0]))
+    final = x.new_empty((sequences.count(x), n, m), dtype=state_dtype(x))
+    return y, final, *(final.new_empty(shape) for shape in shapes(x, weights, sequences, block, keep))
+
+
+def _backward_fake(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
+    total = [torch.empty_like(w, dtype=state_dtype(w)) for w in (W_g, c, W_v, W_o)]
+    return torch.empty_like(x), *total, torch.empty_like(dfinal)
+
+
+def _setup_context(ctx, inputs, output):
+    *tensors, ctx.gate, ctx.block, _ = inputs
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(*tensors, *output[2:])
+
+
+def _backward(ctx, dy, dfinal, *_):
+    x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, *saved = ctx.saved_tensors
+    inputs = (x, W_g, c, W_v, W_o, *([] if h0 is None else [h0]))
+    if torch.is_grad_enabled():
+        outputs = reference(x, Weights(W_g, c, W_v, W_o), h0, Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
+        gradients = torch.autograd.grad(outputs, inputs, (dy, dfinal), create_graph=True, allow_unused=True)
+    else:
+        arguments = (dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, ctx.gate, ctx.block, *saved)
+        gradients = torch.ops.statemix.recurrent_layer_backward(*arguments)
+    each = [None if g is None else g.to(y.dtype) for g, y in zip(gradients, inputs, strict=False)]
+    return *each, *[None] * (11 - len(each))
+
+
+WEIGHTS = "Tensor x, Tensor W_g, Tensor c, Tensor W_v, Tensor W_o, Tensor? h0, Tensor? cu_seqlens, Tensor? mask, str gate, bool block"
+define_op("recurrent_layer", f"({WEIGHTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _body, _fake)
+define_op(
+    "recurrent_layer_backward",
+    f"(Tensor dy, Tensor dfinal, {WEIGHTS}, Tensor gates, Tensor h, Tensor entries) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _body_backward,
+    _backward_fake,
+)
+define_gradient("recurrent_layer", _backward, _setup_context)
+OPS.extend(["recurrent_layer", "recurrent_layer_backward"])

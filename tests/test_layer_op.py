@@ -1,0 +1,227 @@
+"""A layer as one op against the same layer projection by projection: compiled kernel and plain body, keeping gates and not.
+
+Stretches are made short here, so that a few dozen steps are cut several times.
+"""
+
+import copy
+
+import pytest
+import torch
+from cases import bounds, random_mask
+from torch import nn
+
+from statemix import BDLRU, HLRU
+from statemix.kernels.cpu import layer as cpu_layer
+from statemix.kernels.cpu.library import Missing, load
+from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, unpack_inputs, unpack_outputs
+from statemix.ops import layer as layer_op
+from statemix.ops.registry import BODIES
+
+T = 45
+SIZES = [(1, 9), (2, 3), (3, 8), (4, 17), (5, 1), (8, 9), (11, 5), (16, 8)]
+SETTINGS = {
+    "batch": (3, {}),
+    "masked": (2, {"mask": random_mask(2, T, 4)}),
+    "packed": (1, {"cu_seqlens": bounds([3, 0, 20, 1, 21, 0])}),
+    "packed masked": (1, {"cu_seqlens": bounds([16, 0, 29]), "mask": random_mask(1, T, 5)}),
+}
+LAYERS = pytest.mark.parametrize("cls", [BDLRU, HLRU])
+needs_kernel = pytest.mark.skipif(isinstance(load(), Missing), reason="no compiled CPU library")
+
+
+@pytest.fixture(autouse=True)
+def short_stretches(monkeypatch):
+    monkeypatch.setattr(cpu_layer, "STEPS", 16)
+    monkeypatch.setattr(layer_op, "STEPS", 16)
+    monkeypatch.setattr(layer_op, "WORTHWHILE", 0)
+
+
+def make(cls, n, m, **options):
+    layer = cls(6, n, m, **options)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    return layer
+
+
+def by_projections(layer):
+    """The same weights in float64, without the op."""
+    same = copy.deepcopy(layer).double()
+    same.is_one_op = lambda x: False
+    return same
+
+
+def everything(layer, x, state, options):
+    """Outputs and all gradients, in float64."""
+    x, state = x.clone().requires_grad_(), None if state is None else state.clone().requires_grad_()
+    y, final = layer(x, state, **options)
+    weights = (torch.linspace(-1, 1, y.numel()).view(y.shape), torch.linspace(1, -1, final.numel()).view(final.shape))
+    loss = (y * weights[0].to(y)).sum() + (final * weights[1].to(final)).sum()
+    leaves = [x, *layer.parameters(), *([] if state is None else [state])]
+    return [z.detach().double() for z in (y, final, *torch.autograd.grad(loss, leaves, materialize_grads=True))]
+
+
+def assert_same(layer, x, state, options, rtol=2e-5):
+    assert layer.is_one_op(x)
+    exact = everything(by_projections(layer), x.double(), None if state is None else state.double(), options)
+    for ours, truth in zip(everything(layer, x, state, options), exact, strict=True):
+        assert (ours - truth).norm() <= rtol * truth.norm() + 1e-12
+
+
+@needs_kernel
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@pytest.mark.parametrize("setting", SETTINGS)
+@LAYERS
+def test_kernel_is_the_layer(cls, setting, save_memory, threads):
+    B, options = SETTINGS[setting]
+    torch.set_num_threads(threads)
+    for m, n in SIZES:
+        layer = make(cls, n, m, save_memory=save_memory, learn_initial_state=m % 2 == 0)
+        assert_same(layer, torch.randn(B, T, 6), None, options)
+    torch.set_num_threads(1)
+
+
+@needs_kernel
+@pytest.mark.parametrize("gate", ["sigmoid", "relu", "tanh", "linear", "silu", "none"])
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@LAYERS
+def test_kernel_with_every_gate_function(cls, save_memory, gate):
+    layer = make(cls, 5, 3, gate=gate, save_memory=save_memory)
+    if gate == "none":  # raw gates must contract, or states overflow
+        nn.init.normal_(layer.W_g.weight, std=0.05)
+        nn.init.constant_(layer.W_g.bias, 0.1)
+    assert_same(layer, torch.randn(2, T, 6), None, {}, rtol=1e-4)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@LAYERS
+def test_given_states(cls, setting):
+    B, options = SETTINGS[setting]
+    layer = make(cls, 9, 3, save_memory=True)
+    S = len(options["cu_seqlens"]) - 1 if "cu_seqlens" in options else B
+    assert_same(layer, torch.randn(B, T, 6), torch.randn(S, 9, 3), options)
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@LAYERS
+def test_plain_body_is_the_layer(cls, setting):
+    """In float64 no kernel runs; stretches and carried states must still be exact."""
+    B, options = SETTINGS[setting]
+    layer = make(cls, 4, 3, save_memory=True, learn_initial_state=True).double()
+    assert_same(layer, torch.randn(B, T, 6).double(), None, options, rtol=1e-12)
+
+
+@LAYERS
+def test_plain_body_in_float32_is_the_kernel(cls):
+    layer = make(cls, 9, 4)
+    arguments = (torch.randn(2, T, 6), layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, None, None, None)
+    with torch.no_grad():
+        plain = BODIES["recurrent_layer"](*arguments, "softmax", cls is BDLRU, False)
+        ours = torch.ops.statemix.recurrent_layer(*arguments, "softmax", cls is BDLRU, False)
+    torch.testing.assert_close(ours[:2], plain[:2], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@LAYERS
+def test_empty_time_and_single_steps(cls, save_memory):
+    layer = make(cls, 3, 2, save_memory=save_memory)
+    y, state = layer(torch.randn(2, 0, 6, requires_grad=True))
+    y.sum().backward()
+    assert y.shape == (2, 0, 6)
+    assert state.abs().max() == 0
+    if layer.is_one_op(torch.randn(2, 1, 6)):
+        assert_same(layer, torch.randn(2, 1, 6), None, {})
+
+
+@needs_kernel
+@LAYERS
+def test_nothing_large_is_saved(cls):
+    """With `save_memory` the graph holds inputs, weights, and one state a stretch; without, every gate."""
+    x, n, m = torch.randn(2, T, 6), 8, 4
+    sizes = {}
+    for save_memory in (False, True):
+        layer = make(cls, n, m, save_memory=save_memory)
+        saved = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda y, saved=saved: saved.append(y.numel()) or y, lambda y: y):
+            layer(x)[0].sum()
+        sizes[save_memory] = sum(saved) - sum(p.numel() for p in layer.parameters()) - x.numel()
+    rows = n * m if cls is BDLRU else n
+    assert sizes[False] >= 2 * T * rows * (m + 2)
+    assert sizes[True] == -(-2 * T // 16) * n * m
+
+
+@needs_kernel
+@LAYERS
+def test_no_gates_are_kept_without_a_backward_pass(cls):
+    layer, x = make(cls, 8, 4), torch.randn(2, T, 6)
+    with torch.no_grad():
+        quiet = layer(x)
+    torch.testing.assert_close(quiet, tuple(y.detach() for y in layer(x)), rtol=0, atol=0)
+
+
+@LAYERS
+def test_second_derivatives(cls):
+    layer = make(cls, 2, 2, save_memory=True).double()
+    x = torch.randn(1, 20, 6, dtype=torch.float64, requires_grad=True)
+    assert layer.is_one_op(x)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x, atol=1e-6)
+
+
+@LAYERS
+def test_op_is_well_formed(cls):
+    layer = make(cls, 3, 2)
+    x = torch.randn(2, 20, 6, requires_grad=True)
+    arguments = (x, layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, torch.randn(2, 3, 2), None, None)
+    for keep in (False, True):
+        tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        torch.library.opcheck(torch.ops.statemix.recurrent_layer.default, (*arguments, "softmax", cls is BDLRU, keep), test_utils=tests)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@LAYERS
+def test_compiled(cls, save_memory):
+    layer = make(cls, 9, 3, save_memory=save_memory)
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True, dynamic=True)
+    for B, length in ((2, 40), (3, 33)):
+        x = torch.randn(B, length, 6)
+        ours, truth = everything(compiled, x, None, {}), everything(layer, x, None, {})
+        torch.testing.assert_close(ours, truth, rtol=1e-5, atol=1e-5)
+
+
+@LAYERS
+def test_hooked_and_replaced_projections_are_called(cls):
+    x = torch.randn(2, 5, 6)
+    layer, calls = make(cls, 3, 2, save_memory=True), []
+    handle = layer.W_v.register_forward_hook(lambda *_: calls.append(1))
+    layer(x)
+    assert calls == [1]
+    handle.remove()
+    assert layer.is_one_op(x)
+    nn.utils.parametrizations.weight_norm(layer.W_o)
+    assert not layer.is_one_op(x)
+    layer(x)
+
+
+@LAYERS
+def test_small_inputs_go_by_projections(cls, monkeypatch):
+    monkeypatch.setattr(layer_op, "WORTHWHILE", 10**9)
+    assert not make(cls, 3, 2).is_one_op(torch.randn(1, 2, 6))
+    assert make(cls, 3, 2, save_memory=True).is_one_op(torch.randn(1, 2, 6))
+
+
+@pytest.mark.parametrize("sizes", [Sizes(5, 3, 3), Sizes(8, 2, 1), Sizes(17, 1, 1), Sizes(16, 4, 4)])
+def test_packing_is_a_bijection(sizes):
+    n, m, rows = sizes
+    W_g, W_v, W_o = torch.randn(n * rows * (m + 1), 3), torch.randn(n * rows, 3), torch.randn(2, n * m)
+    packed = pack_inputs(W_g, W_v, sizes)
+    assert packed.shape == (sizes.inputs, 3)
+    torch.testing.assert_close(unpack_inputs(packed, sizes), (W_g, W_v), rtol=0, atol=0)
+    torch.testing.assert_close(unpack_outputs(pack_outputs(W_o, sizes), sizes), W_o, rtol=0, atol=0)
+
+
+def test_save_memory_needs_gates_that_it_can_compute_again():
+    with pytest.raises(ValueError, match="`save_memory` needs selectivity 'full'"):
+        BDLRU(4, 2, 2, selectivity="pointwise", save_memory=True)
+    with pytest.raises(ValueError, match="`save_memory` needs the form 'controller'"):
+        HLRU(4, 2, 2, form="observer", save_memory=True)
