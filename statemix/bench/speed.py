@@ -23,6 +23,8 @@ from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
 from statemix.kernels.lanes import LANES, Sizes
 from statemix.layers import BDLRU
 
+DRAM_SIZE = 1 << 28  # bytes of gates that no cache holds, whatever the block size
+
 TITLES = {
     "kernel": "kernels over the bandwidth of memory",
     "scan": "gated_block_scan, forward + backward, and others over it",
@@ -73,7 +75,9 @@ def kernel_contests(library: Library | Missing, block: bool, B: int, T: int, n: 
     """Forward and backward of one kernel in the order of lanes, each against its floor."""
     if isinstance(library, Missing):
         raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
-    sizes, N = Sizes(n, m, m if block else 1), B * T
+    sizes = Sizes(n, m, m if block else 1)
+    B = max(B, -(-DRAM_SIZE // (4 * T * sizes.inputs)))
+    N = B * T
     inputs, states = sizes.inputs // LANES, sizes.states // LANES  # vectors a step
     gates, h, dh, dgates = (pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs))
     everything = pool.empty((N, (inputs + 2 * states) * LANES)).normal_()

@@ -17,7 +17,7 @@ struct Block {
   static constexpr int SIZE = M, ROWS = M, OUTPUTS = M;        // states, rows of gates, and outputs of a block, where known
   static constexpr int C = M ? M + (KIND != Kind::given) : 0;  // gates of a row
   static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = M ? C : STATEMIX_MAX_SIZE + 1;
-  static constexpr bool DESCEND = M > 0 && M <= 5;  // small tiles: memory in one direction helps the prefetcher more than order in a tile
+  static constexpr bool DESCEND = M > 0 && M <= 4;  // small tiles: memory in one direction helps the prefetcher more than order in a tile
 
   static constexpr bool UNROLL = M > 0 && M <= 8;  // rows of larger blocks stay a loop: unrolled they would not fit the instruction cache
 

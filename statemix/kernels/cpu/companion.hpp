@@ -20,7 +20,7 @@ struct Companion {
   static constexpr int ROWS = 1, OUTPUTS = 1;
   static constexpr int C = M ? M + (KIND != Kind::given) : 0;
   static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = M ? C : STATEMIX_MAX_SIZE + 1;
-  static constexpr bool DESCEND = M > 0;
+  static constexpr bool DESCEND = M > 0 && M <= 8;
 
   static constexpr bool UNROLL = true;
 
