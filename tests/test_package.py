@@ -63,31 +63,6 @@ def test_info_json(capsys):
     assert all(kernel["kernel"] and kernel["why"] for kernel in report["kernels"])
 
 
-def test_bench(capsys, tmp_path):
-    out = tmp_path / "speed.jsonl"
-    main(["bench", "--batch", "1", "--length", "4", "--blocks", "2", "--block-sizes", "1", "2", "--repeats", "1", "--out", str(out)])
-    assert "hop_scan" in capsys.readouterr().out
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [(line["scan"], line["block_size"]) for line in lines] == [
-        ("block_scan", 1), ("hop_scan", 1), ("block_scan", 2), ("hop_scan", 2),
-    ]  # fmt: skip
-    assert all(line["forward_ms"] > 0 and line["forward_backward_ms"] > 0 for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--repeats", "0"], "--repeats must be at least 1, got 0"),
-        (["--batch", "-1"], "--batch must be at least 1, got -1"),
-        (["--block-sizes", "2", "0"], "--block-sizes must be at least 1, got 0"),
-        (["--out", "no/such/folder/x.jsonl"], "cannot write to --out no/such/folder/x.jsonl: No such file or directory"),
-    ],
-)
-def test_bench_refuses_before_measuring(arguments, message):
-    with pytest.raises(SystemExit, match=message):
-        main(["bench", *arguments])
-
-
 def test_version():
     from statemix import __version__
 

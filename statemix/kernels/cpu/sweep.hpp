@@ -27,7 +27,8 @@ struct Sweep {
       for (int64_t i = 0; i < groups; ++i) {
         const int64_t own = down ? groups - 1 - i : i, g = first_group + own;
         V* h = states + own * z.m;
-        if (real) R::forward(a.gate, z.m, z.rows, read_tile(a, z, t, g, down ? -AHEAD : AHEAD, tile), h);
+        prefetch(a, z, Later::make(span, step + 1, t, first_group, groups, i, down), a.h, z.outputs, nullptr, 0);
+        if (real) R::forward(a.gate, z.m, z.rows, read_tile(a, z, t, g, tile), h);
         if (a.lanes)
           for (int j = 0; j < z.m; ++j) at(a.h, (t * z.G + g) * z.m)[j] = h[j];
         else
@@ -65,7 +66,8 @@ struct Sweep {
           clear_gradients(a, z, t, g);
           continue;
         }
-        const Tile<const U> x = read_tile(f, z, t, g, down ? -AHEAD : AHEAD, tile);
+        prefetch(f, z, Later::make(span, step - 1, t, first_group, groups, i, down), a.dX, z.rows * z.c, a.dx, z.outputs);
+        const Tile<const U> x = read_tile(f, z, t, g, tile);
         if (f.lanes) {
           const U* previous = step > 0 ? at(f.h, (span.at(step - 1) * z.G + g) * z.m) : (const U*)(start + own * z.m);
           U* d = at(a.dX, (t * z.G + g) * z.tile);
@@ -93,19 +95,40 @@ struct Sweep {
         : m(M ? M : a.m), c(R::KIND == Kind::given ? m : m + 1), rows(R::ROWS == 1 ? 1 : R::UNROLL ? M : a.m), outputs(R::outputs(m)), tile(rows * (c + 1)), G((a.n + LANES - 1) / LANES) {}
   };
 
-  // In lanes where it stands, in the logical order turned into lanes in `scratch`.  The tile after next is called for, in the direction of `ahead`.
-  STATEMIX_INLINE Tile<const U> read_tile(const statemix_scan& a, const Sizes& z, int64_t t, int64_t g, int ahead, V* scratch) {
+  // In lanes where it stands, in the logical order turned into lanes in `scratch`.
+  STATEMIX_INLINE Tile<const U> read_tile(const statemix_scan& a, const Sizes& z, int64_t t, int64_t g, V* scratch) {
     if (a.lanes) {
       const U* x = at(a.X, (t * z.G + g) * z.tile);
-      if (M >= 3 && M <= 5)  // smaller tiles come by themselves, larger ones would push out each other
-        for (int i = 0; i < z.tile; i += 2) __builtin_prefetch(x + ahead * z.tile + i);
       return {x, x + z.c, z.c + 1, z.c + 1};
     }
-    const int64_t block = t * a.n + g * LANES, present = lanes_of(a.n, g);
-    V* drivers = scratch + z.rows * z.c;
-    to_lanes<TILE>(a.X + block * z.rows * z.c, z.rows * z.c, present, scratch);
-    to_lanes<R::OUTPUTS>(a.x + block * z.outputs, z.outputs, present, drivers);
-    return {(const U*)scratch, (const U*)drivers, z.c, 1};
+    const int64_t block = t * a.n + g * LANES, gates = z.rows * z.c, present = lanes_of(a.n, g);
+    to_lanes<TILE>(a.X + block * gates, gates, present, scratch);
+    to_lanes<R::OUTPUTS>(a.x + block * z.outputs, z.outputs, present, scratch + gates);
+    return {(const U*)scratch, (const U*)(scratch + gates), z.c, 1};
+  }
+
+  // Which step and group come AHEAD groups later, in the next step perhaps.
+  struct Later {
+    int64_t t, g;
+    STATEMIX_INLINE Later make(const Span& span, int64_t next, int64_t t, int64_t first_group, int64_t groups, int64_t i, bool down) {
+      const bool wraps = i + AHEAD >= groups;
+      const int64_t j = wraps ? 0 : i + AHEAD;
+      return {wraps && next >= 0 && next < span.length() ? span.at(next) : t, first_group + (down ? groups - 1 - j : j)};
+    }
+  };
+
+  // Call for gates that will be read, and for memory that will be written: stores that miss the cache hold up those behind them.
+  // Tiles of m < 3 come by themselves, and large ones would push out each other.
+  STATEMIX_INLINE void prefetch(const statemix_scan& a, const Sizes& z, Later later, float* outputs, int per_block, float* more, int more_per_block) {
+    if (M < 3 || M > 5) return;
+    const int64_t block = later.t * a.n + later.g * LANES, group = later.t * z.G + later.g;
+    const int gates = a.lanes ? z.tile : z.rows * z.c;
+    const float* X = a.X + (a.lanes ? group * LANES : block) * gates;
+    for (int i = 0; i < gates; i += 2) __builtin_prefetch(X + i * LANES);
+    if (a.lanes) return;
+    for (int i = 0; i < per_block; i += 2) __builtin_prefetch(outputs + block * per_block + i * LANES, 1);
+    if (more)
+      for (int i = 0; i < more_per_block; i += 2) __builtin_prefetch(more + block * more_per_block + i * LANES, 1);
   }
 
   STATEMIX_INLINE void read_output(const float* h, const Sizes& z, int64_t n, int64_t t, int64_t g, V* out) {

@@ -1,0 +1,9 @@
+"""What the paper compares with, in plain torch, linear in time, with states and steps like every mixer."""
+
+from statemix.layers.baselines.conv import Conv
+from statemix.layers.baselines.deltanet import DeltaNet, DeltaProduct, GatedDeltaNet
+from statemix.layers.baselines.lru import LRU, Mamba
+from statemix.layers.baselines.lstm import LSTM
+from statemix.layers.baselines.mamba2 import Mamba2
+
+__all__ = ["LRU", "LSTM", "Conv", "DeltaNet", "DeltaProduct", "GatedDeltaNet", "Mamba", "Mamba2"]

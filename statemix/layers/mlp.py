@@ -1,0 +1,54 @@
+"""Channel mixers: what works on each step by itself, between the sequence mixers."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from statemix.layers.gates import Projection
+from statemix.ops.check import check_choice
+
+
+class SwiGLU(nn.Module):
+    """y = W_2 (silu(W_1 x) ⊙ W_3 x), inner width 8/3 d, rounded up to a multiple of 8."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        inner = -(-8 * d_model // 3 // 8) * 8
+        self.W_1 = Projection(d_model, inner, bias=False)
+        self.W_3 = Projection(d_model, inner, bias=False)
+        self.W_2 = Projection(inner, d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        return self.W_2(F.silu(self.W_1(x)) * self.W_3(x))
+
+
+class MLP(nn.Module):
+    """y = W_2 gelu(W_1 x), inner width 4 d."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.W_1 = Projection(d_model, 4 * d_model)
+        self.W_2 = Projection(4 * d_model, d_model)
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        return self.W_2(F.gelu(self.W_1(x)))
+
+
+class NoChannelMixer(nn.Module):
+    """y = 0: the residual stream passes by."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        return torch.zeros_like(x)
+
+
+CHANNEL_MIXERS: dict[str, type[nn.Module]] = {"swiglu": SwiGLU, "mlp": MLP, "none": NoChannelMixer}
+
+
+def build_channel_mixer(name: str, d_model: int) -> nn.Module:
+    """The channel mixer called `name`."""
+    check_choice("channel mixer", name, CHANNEL_MIXERS)
+    return CHANNEL_MIXERS[name](d_model)

@@ -1,0 +1,81 @@
+"""A decoder that predicts a class at every step.
+
+    x = E[tokens]
+    x = x + mixer(norm(x)),    x = x + channel(norm(x))        for each layer
+    logits = W norm(x)
+
+No positions: what a step knows of time, the mixer told it.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from statemix.layers.gates import INIT_STD, Projection
+from statemix.layers.mixer import build_mixer
+from statemix.layers.mlp import build_channel_mixer
+from statemix.models.config import ModelConfig
+
+States = list[Any]
+
+
+class Block(nn.Module):
+    """A sequence mixer and a channel mixer, each behind a norm and beside the residual stream."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.mixer_norm = nn.LayerNorm(config.width)
+        self.mixer = build_mixer(config.mixer, config.width, config.options)
+        self.channel_norm = nn.LayerNorm(config.width)
+        self.channel = build_channel_mixer(config.channel_mixer, config.width)
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        y, state = self.mixer(self.mixer_norm(x), state)
+        x = x + y
+        return x + self.channel(self.channel_norm(x)), state
+
+    def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        y, state = self.mixer.step(self.mixer_norm(x_t), state)
+        x_t = x_t + y
+        return x_t + self.channel(self.channel_norm(x_t)), state
+
+
+class Tagger(nn.Module):
+    """Tokens (B, T) to logits (B, T, classes)."""
+
+    def __init__(self, config: ModelConfig, vocab: int, classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(vocab + config.bos, config.width)
+        nn.init.normal_(self.embedding.weight, std=INIT_STD)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = Projection(config.width, classes)
+
+    def forward(self, tokens: Int[Tensor, "B T"], states: States | None = None) -> tuple[Float[Tensor, "B T classes"], States]:
+        """Logits at every step and the states after the last; with `states` a sequence goes on, and no BOS token begins it."""
+        begins = self.config.bos and states is None
+        if begins:
+            bos = tokens.new_full((tokens.shape[0], 1), self.embedding.num_embeddings - 1)
+            tokens = torch.cat([bos, tokens], 1)
+        x, after = self.embedding(tokens), []
+        for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
+            x, state = block(x, state)  # noqa: PLW2901
+            after.append(state)
+        return self.head(self.norm(x[:, 1:] if begins else x)), after
+
+    def step(self, tokens_t: Int[Tensor, " B"], states: States | None = None) -> tuple[Float[Tensor, "B classes"], States]:
+        """Logits of one step."""
+        if self.config.bos and states is None:
+            _, states = self.advance(torch.full_like(tokens_t, self.embedding.num_embeddings - 1), None)
+        x_t, states = self.advance(tokens_t, states)
+        return self.head(self.norm(x_t)), states
+
+    def advance(self, tokens_t: Tensor, states: States | None) -> tuple[Tensor, States]:
+        x_t, after = self.embedding(tokens_t), []
+        for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
+            x_t, state = block.step(x_t, state)  # noqa: PLW2901
+            after.append(state)
+        return x_t, after

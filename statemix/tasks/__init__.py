@@ -1,0 +1,20 @@
+"""Tasks that separate mixers: generators with exact solvers, seeded and vectorised."""
+
+from statemix.tasks import chomsky, groups, mad
+from statemix.tasks.split import shared_inputs, split_examples
+from statemix.tasks.task import IGNORE, TASKS, Examples, Task, find_task, known_tasks, register_task
+
+__all__ = [
+    "IGNORE",
+    "TASKS",
+    "Examples",
+    "Task",
+    "chomsky",
+    "find_task",
+    "groups",
+    "known_tasks",
+    "mad",
+    "register_task",
+    "shared_inputs",
+    "split_examples",
+]

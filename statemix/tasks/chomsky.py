@@ -1,0 +1,140 @@
+"""Regular and context-free tasks after Delétang et al.: one answer a sequence, read at an empty token after it.
+
+    parity               bits; whether an odd number of them is set
+    cycle_nav            moves −1, 0, +1 on a cycle of five; where one ends
+    mod_arith            digits 0–4 and + − ·, · binding stronger; the value modulo 5
+    mod_arith_brackets   the same fully bracketed, with unary minus
+
+Training sequences have all lengths up to the one asked for; shorter ones are followed by empty tokens, whose answers nobody asks for.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from statemix.tasks.task import IGNORE, Examples, Task, Tokens, register_task
+
+MODULUS = 5
+PLUS, MINUS, TIMES, OPEN, CLOSE = range(MODULUS, MODULUS + 5)
+Generator = np.random.Generator
+Words = Callable[[int, int, Generator], Tokens]  # (count, length, rng) to words (count, length)
+Answers = Callable[[Tokens], Tokens]  # words to answers (count,)
+
+
+def answer_task(name: str, letters: int, classes: int, words: Words, answers: Answers, fits: Callable[[int], bool], lengths: str) -> Task:
+    """A task whose words over `letters` tokens have one answer each."""
+    empty = letters
+
+    def draw(count: int, length: int, rng: Generator) -> Examples:
+        inputs = np.full((count, length + 1), empty)
+        inputs[:, :-1] = words(count, length, rng)
+        return Examples(inputs, solve(inputs))
+
+    def draw_up_to(count: int, length: int, rng: Generator) -> Examples:
+        choices = np.array([each for each in range(1, length + 1) if fits(each)])
+        chosen = rng.choice(choices, count)
+        inputs = np.full((count, length + 1), empty)
+        for each in choices:
+            rows = np.flatnonzero(chosen == each)
+            inputs[rows, :each] = words(len(rows), int(each), rng)
+        return Examples(inputs, solve(inputs))
+
+    def solve(inputs: Tokens) -> Tokens:
+        targets, ends = np.full_like(inputs, IGNORE), (inputs == empty).argmax(1)
+        for end in np.unique(ends):
+            rows = np.flatnonzero(ends == end)
+            targets[rows, end] = answers(inputs[rows, :end])
+        return targets
+
+    return Task(name, letters + 1, classes, draw, 40, solve=solve, lengths=lengths, fits=fits, train_draw=draw_up_to)
+
+
+@register_task("parity")
+def parity() -> Task:
+    """Whether an odd number of bits is set."""
+    return answer_task("parity", 2, 2, letters_of(2), lambda words: words.sum(1) % 2, lambda length: length >= 1, "any from 1 on")
+
+
+@register_task("cycle_nav")
+def cycle_nav(size: int = MODULUS) -> Task:
+    """Where a walk of steps −1, 0 and +1 on a cycle of `size` places ends."""
+    if size < 2:
+        raise ValueError(f"The option `size` of the task 'cycle_nav' must be at least 2, got {size}.")
+    answers: Answers = lambda words: (words - 1).sum(1) % size  # noqa: E731
+    return answer_task("cycle_nav", 3, size, letters_of(3), answers, lambda length: length >= 1, "any from 1 on")
+
+
+@register_task("mod_arith")
+def mod_arith() -> Task:
+    """The value modulo 5 of a sum of products."""
+    return answer_task("mod_arith", MODULUS + 3, MODULUS, draw_sums, evaluate_sums, lambda length: length % 2 == 1, "odd ones")
+
+
+@register_task("mod_arith_brackets")
+def mod_arith_brackets() -> Task:
+    """The value modulo 5 of a fully bracketed expression."""
+    return answer_task(
+        "mod_arith_brackets", MODULUS + 5, MODULUS, draw_bracketed, evaluate_bracketed, lambda length: length >= 1, "any from 1 on"
+    )
+
+
+def letters_of(count: int) -> Words:
+    """Words of independent, uniform letters."""
+    return lambda rows, length, rng: rng.integers(0, count, (rows, length))
+
+
+def draw_sums(count: int, length: int, rng: Generator) -> Tokens:
+    words = rng.integers(0, MODULUS, (count, length))
+    words[:, 1::2] = rng.integers(PLUS, TIMES + 1, (count, length // 2))
+    return words
+
+
+def evaluate_sums(words: Tokens) -> Tokens:
+    """A total and the product being built, whose sign came with its first factor."""
+    total, term = np.zeros(len(words), dtype=np.int64), words[:, 0].copy()
+    for t in range(1, words.shape[1], 2):
+        sign, digit = words[:, t], words[:, t + 1]
+        total = np.where(sign == TIMES, total, total + term) % MODULUS
+        term = np.where(sign == TIMES, term * digit, np.where(sign == MINUS, -digit, digit)) % MODULUS
+    return (total + term) % MODULUS
+
+
+def draw_bracketed(count: int, length: int, rng: Generator) -> Tokens:
+    """d, −d, (d), (−d), or (left ∘ right) with the sizes of both drawn uniformly."""
+    words = np.empty((count, length), dtype=np.int64)
+    digits = rng.integers(0, MODULUS, count)
+    if length <= 2:
+        words[:, 0], words[:, -1] = MINUS, digits
+        return words
+    words[:, 0], words[:, -1] = OPEN, CLOSE
+    if length <= 4:
+        words[:, 1], words[:, -2] = MINUS, digits
+        return words
+    lefts = rng.integers(1, length - 3, count)
+    for left in np.unique(lefts):
+        rows = np.flatnonzero(lefts == left)
+        words[rows, 1 : 1 + left] = draw_bracketed(len(rows), int(left), rng)
+        words[rows, 1 + left] = rng.integers(PLUS, TIMES + 1, len(rows))
+        words[rows, 2 + left : -1] = draw_bracketed(len(rows), int(length - 3 - left), rng)
+    return words
+
+
+def evaluate_bracketed(words: Tokens) -> Tokens:
+    """Each word by itself, by recursive descent."""
+    return np.array([evaluate_from(word, 0)[0] for word in words.tolist()], dtype=np.int64)
+
+
+def evaluate_from(word: list[int], at: int) -> tuple[int, int]:
+    """The value of the expression that begins at `at`, and where it ends."""
+    token = word[at]
+    if token < MODULUS:
+        return token, at + 1
+    if token == MINUS:
+        value, end = evaluate_from(word, at + 1)
+        return -value % MODULUS, end
+    value, end = evaluate_from(word, at + 1)
+    if word[end] != CLOSE:
+        sign = word[end]
+        right, end = evaluate_from(word, end + 1)
+        value = {PLUS: value + right, MINUS: value - right, TIMES: value * right}[sign] % MODULUS
+    return value, end + 1

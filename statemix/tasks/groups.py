@@ -1,0 +1,72 @@
+"""Word problems of groups: the running product of a sequence of elements.
+
+    y[t] = x[1] · x[2] · … · x[t]
+
+Elements of S_k and A_k are permutations in lexicographic order, the identity first, with (a · b)(i) = a(b(i)); those of Z_k are numbers
+under addition.  Products are looked up in the Cayley table, for all sequences at once.
+"""
+
+import itertools
+from functools import cache, partial
+
+import numpy as np
+
+from statemix.tasks.task import Examples, Task, Tokens, register_pattern, register_task
+
+LARGEST = {"s": 6, "a": 6, "z": 999}
+
+
+@register_task("group")
+def group(family: str = "s", order: int = 5) -> Task:
+    """S_k, A_k or Z_k, whose running products are to be tracked."""
+    family = family.lower()
+    if family not in LARGEST:
+        raise ValueError(f"Unknown family of groups {family!r}. Available: s (permutations), a (even ones), z (cyclic).")
+    if not 2 <= order <= LARGEST[family]:
+        raise ValueError(f"The group {family.upper()}{order} is out of range: {family}2 .. {family}{LARGEST[family]} fit.")
+    size = len(cayley_table(family, order))
+    return Task(f"{family}{order}", size, size, partial(draw_products, family, order), 16, solve=partial(products, family, order))
+
+
+register_pattern(r"([saz])(\d{1,3})", "group", lambda match: {"family": match[1], "order": int(match[2])})
+
+
+@cache
+def elements(family: str, order: int) -> tuple[tuple[int, ...], ...]:
+    """The permutations of a group, in lexicographic order."""
+    if family == "z":
+        return tuple(tuple((i + shift) % order for i in range(order)) for shift in range(order))
+    every = itertools.permutations(range(order))
+    return tuple(p for p in every if family == "s" or is_even(p))
+
+
+def is_even(permutation: tuple[int, ...]) -> bool:
+    inversions = sum(a > b for a, b in itertools.combinations(permutation, 2))
+    return inversions % 2 == 0
+
+
+@cache
+def cayley_table(family: str, order: int) -> Tokens:
+    """table[a, b] = a · b, as indices."""
+    permutations = np.array(elements(family, order))
+    if family == "z":
+        return np.add.outer(np.arange(order), np.arange(order)) % order
+    index = {tuple(p): i for i, p in enumerate(permutations.tolist())}
+    composed = permutations[:, permutations]  # [a, b, i] = a(b(i))
+    return np.array([[index[tuple(p)] for p in row] for row in composed.tolist()], dtype=np.int64)
+
+
+def products(family: str, order: int, inputs: Tokens) -> Tokens:
+    """Running products along the last axis."""
+    table = cayley_table(family, order)
+    targets = np.empty_like(inputs)
+    targets[:, 0] = inputs[:, 0]
+    for t in range(1, inputs.shape[1]):
+        targets[:, t] = table[targets[:, t - 1], inputs[:, t]]
+    return targets
+
+
+def draw_products(family: str, order: int, count: int, length: int, rng: np.random.Generator) -> Examples:
+    """Elements drawn independently and uniformly, and their running products."""
+    inputs = rng.integers(0, len(cayley_table(family, order)), (count, length))
+    return Examples(inputs, products(family, order, inputs))

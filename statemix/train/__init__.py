@@ -1,0 +1,6 @@
+"""Training: configs, the loop, metrics and checkpoints."""
+
+from statemix.train.config import RunConfig, config_from_dict, paper_protocol
+from statemix.train.loop import EpochReport, Run, RunResult, train
+
+__all__ = ["EpochReport", "Run", "RunConfig", "RunResult", "config_from_dict", "paper_protocol", "train"]

@@ -1,0 +1,96 @@
+"""A run, as data: what is trained on what, and how; its id is a hash of all of it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from statemix.models import ModelConfig
+
+VERSION = 1  # raised when a field changes its meaning
+PROTOCOLS = ("honest", "paper")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run.
+
+    Args:
+        task: a name that `find_task` knows, with its `task_options`.
+        length: of training sequences; the task's own if None.
+        train_examples: how many; validation and test have `test_examples` each.
+        protocol: "honest" chooses the epoch on a validation set and reports it once on a test set; "paper" chooses on the test set.
+        lr: where the cosine begins; it ends at `min_lr` after `epochs`.
+        warmup: steps of linear warm-up.
+        clip: largest norm of a gradient, 0 for any.
+        patience: epochs without a better validation accuracy before a run ends early, 0 for never.
+        solved: a validation accuracy that ends a run, above 1 for never.
+        curriculum: lengths of prefixes to begin with; the next is taken when the last position of a prefix is learnt.
+        restart_after: steps after which a run whose training accuracy is below .99 begins anew with other weights, 0 for never.
+        max_steps: stop here at the latest, 0 for all epochs.
+    """
+
+    task: str
+    model: ModelConfig = field(default_factory=ModelConfig)
+    task_options: Mapping[str, Any] = field(default_factory=dict)
+    length: int | None = None
+    train_examples: int = 10_000
+    test_examples: int = 1280
+    protocol: str = "honest"
+    lr: float = 1e-3
+    min_lr: float = 1e-5
+    weight_decay: float = 0.0
+    batch: int = 128
+    epochs: int = 200
+    warmup: int = 0
+    clip: float = 0.0
+    patience: int = 40
+    solved: float = 0.9999
+    curriculum: tuple[int, ...] = ()
+    restart_after: int = 0
+    max_steps: int = 0
+    seed: int = 0
+    version: int = VERSION
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise ValueError(f"Unknown protocol {self.protocol!r}. Available: {', '.join(PROTOCOLS)}.")
+        for name in ("train_examples", "test_examples", "batch", "epochs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("lr", "min_lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be above zero, got {getattr(self, name)}.")
+        if self.curriculum != tuple(sorted(self.curriculum)):
+            raise ValueError(f"`curriculum` must list growing lengths, got {self.curriculum}.")
+
+    @property
+    def id(self) -> str:
+        """Sixteen hexadecimal digits that no other config has."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """One line, keys sorted."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
+    """The config that `data`, read from JSON, describes."""
+    version = data.get("version", VERSION)
+    if version > VERSION:
+        raise ValueError(f"The config was written by a newer statemix (version {version}, this one reads {VERSION}). Upgrade statemix.")
+    known = {f.name for f in fields(RunConfig)}
+    unknown = sorted(set(data) - known)
+    if unknown:
+        raise ValueError(f"Unknown fields of a config: {', '.join(unknown)}. Available: {', '.join(sorted(known))}.")
+    values = dict(data)
+    values["model"] = ModelConfig(**values.get("model", {}))
+    values["curriculum"] = tuple(values.get("curriculum", ()))
+    return RunConfig(**values)
+
+
+def paper_protocol(config: RunConfig) -> RunConfig:
+    """The same run as the paper's text describes it: no BOS, no early stop, no curriculum, 200 epochs."""
+    model = replace(config.model, bos=False)
+    return replace(config, protocol="paper", model=model, patience=0, solved=2.0, curriculum=(), restart_after=0, warmup=0, clip=0.0)

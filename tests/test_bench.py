@@ -1,0 +1,114 @@
+"""The bench command measures what it says, at sizes small enough for a test; how long anything takes is not asserted."""
+
+import json
+
+import pytest
+import torch
+
+from statemix.bench import error, memory, rivals, speed
+from statemix.bench.measure import Contest, hold
+from statemix.cli import RIVALS, main
+from statemix.kernels.cpu.library import Missing, load
+
+SMALL = ["--batch", "2", "--length", "8", "--blocks", "8", "--block-sizes", "1", "3", "--rounds", "1"]
+needs_kernel = pytest.mark.skipif(isinstance(load(), Missing), reason="no compiled CPU library")
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_scan_part_times_every_rival(capsys, tmp_path):
+    out = tmp_path / "speed.jsonl"
+    main(["bench", "speed", "--parts", "scan", *SMALL, "--rivals", "hop_scan", "loop", "nn.LSTM", "--out", str(out)])
+    assert "gated_block_scan" in capsys.readouterr().out
+    rows = lines(out)
+    assert [row["entrant"] for row in rows] == ["statemix", "hop_scan", "loop", "nn.LSTM"] * 2
+    assert all(row["value"] > 0 and row["unit"] == "ms" and row["torch"] == torch.__version__ for row in rows)
+    assert [row["ratio"] for row in rows if row["entrant"] == "statemix"] == [1.0, 1.0]
+
+
+@needs_kernel
+def test_other_parts_of_speed(tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "DRAM_SIZE", 1)
+    out = tmp_path / "speed.jsonl"
+    main(["bench", "speed", "--parts", "kernel", "layer", "threads", "length", *SMALL, "--length", "64", "--out", str(out)])
+    rows = lines(out)
+    assert {row["part"] for row in rows} == {"kernel", "layer", "threads", "length"}
+    assert {row["setting"] for row in rows if row["part"] == "kernel"} == {
+        f"{layer} m = {m}, {way}" for layer in ("BD-LRU", "H-LRU") for m in (1, 3) for way in ("forward", "backward")
+    }
+    assert torch.get_num_threads() == 1
+
+
+def test_rivals_compute_the_same_scan():
+    """A rival that computed something else would be no rival."""
+    gates, v = rivals.inputs((2, 9, 3, 4))
+    truth = rivals.ours(gates, v)
+    for scan in (rivals.by_hop_scan, rivals.by_loop):
+        torch.testing.assert_close(scan(gates, v), truth, rtol=1e-4, atol=1e-6)
+    assert tuple(rivals.RIVALS) == RIVALS
+
+
+@pytest.mark.parametrize(("package", "names"), [("mambapy", ["mamba.py"]), ("jax", ["jax scan", "jax associative_scan"])])
+def test_optional_rivals_compute_the_same_gradient(package, names):
+    pytest.importorskip(package, reason=f"{package} is only in the extra `bench`")
+    sizes = (2, 9, 3, 1)
+    truth = rivals.differentiated(rivals.ours, sizes)()
+    for name in names:
+        for theirs, ours in zip(rivals.RIVALS[name](sizes)(), truth, strict=True):
+            torch.testing.assert_close(torch.as_tensor(theirs.tolist()).view_as(ours), ours, rtol=1e-4, atol=1e-5)
+
+
+def test_rivals_that_are_not_installed_are_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(rivals, "find_spec", lambda name: None)
+    assert rivals.available(("loop", "jax scan")) == ["loop"]
+    printed = capsys.readouterr().err
+    assert "jax scan" in printed
+    assert "statemix[bench]" in printed
+
+
+def test_memory(tmp_path):
+    out = tmp_path / "memory.jsonl"
+    main(["bench", "memory", "--batch", "8", "--length", "2048", "--width", "64", "--block-size", "8", "--out", str(out)])
+    found = {row["entrant"]: row["value"] for row in lines(out)}
+    assert set(found) == {f"{layer}, save_memory={on}" for layer in memory.LAYERS for on in (False, True)}
+    assert found["BDLRU, save_memory=True"] < found["BDLRU, save_memory=False"] / 2
+
+
+def test_error(tmp_path):
+    out = tmp_path / "error.jsonl"
+    sizes = ["--batch", "2", "--length", "16", "--blocks", "9", "--block-sizes", "3", "--permutation-length", "50"]
+    main(["bench", "error", *sizes, "--out", str(out)])
+    rows = lines(out)
+    assert rows[-1]["value"] == 0
+    assert {row["setting"] for row in rows[:-1]} == {f"{name} m = 3, {y}" for name in error.SCANS for y in ("h", "dgates", "dv")}
+    assert all(0 < row["value"] < 1e-5 for row in rows[:-1])
+
+
+def test_saturated_permutations_are_exact():
+    assert error.permutation_row(error.ErrorConfig(1, 1, 1, (1,), permutation_length=8192)).value == 0
+
+
+def test_a_contest_is_over_its_reference():
+    rows = hold(Contest("x", "y", "b", {"a": lambda: sum(range(20000)), "b": lambda: sum(range(20000))}), rounds=3)
+    assert [(row.entrant, row.reference, row.rounds) for row in rows] == [("a", "b", 3), ("b", "b", 3)]
+    assert rows[0].ratio == rows[0].value / rows[1].value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["speed", "--rounds", "0"], "--rounds must be at least 1, got 0"),
+        (["speed", "--batch", "-1"], "--batch must be at least 1, got -1"),
+        (["speed", "--block-sizes", "2", "0"], "--block-sizes must be at least 1, got 0"),
+        (["speed", "--rivals", "fla"], "--rivals must be among 'hop_scan'.* got 'fla'"),
+        (["speed", "--out", "no/such/folder/x.jsonl"], "cannot write to --out no/such/folder/x.jsonl: No such file or directory"),
+        (["memory", "--width", "10"], "--width must be a multiple of --block-size 4, got 10"),
+        (["error", "--out", "no/such/folder/x.jsonl"], "cannot write to --out"),
+    ],
+)
+def test_bench_refuses_before_measuring(arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        main(["bench", *arguments])
