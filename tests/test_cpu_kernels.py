@@ -3,12 +3,15 @@
 float64 always takes the plain path, which the other tests hold against the oracles; float32 takes the kernels.
 """
 
+import ctypes
+
 import pytest
 import torch
 from cases import CASES, EACH_SCAN, Case, bounds, random_mask
 from test_package import python
 
 from statemix import BDLRU
+from statemix.kernels.cpu import scans
 from statemix.kernels.cpu.library import Missing, load
 from statemix.ops.registry import KERNELS
 
@@ -130,6 +133,7 @@ def test_switched_off_the_layer_gives_the_same():
     code = """
 import torch
 from statemix import BDLRU
+from statemix.kernels.cpu import scans
 from statemix.ops.registry import KERNELS
 torch.manual_seed(0)
 layer = BDLRU(8, 5, 3)
@@ -141,3 +145,24 @@ print(len(KERNELS), layer(torch.randn(2, 30, 8))[0].double().sum().item(), sep="
     kernels, theirs = python(code, env={"STATEMIX_KERNELS": "off"}).split(",")
     assert int(kernels) == 0
     assert abs(float(theirs) - ours) < 1e-5
+
+
+@pytest.mark.parametrize("block", [True, False], ids=["block", "companion"])
+@pytest.mark.parametrize("m", [1, 3, 4, 9])
+def test_lanes_need_no_alignment(block, m):
+    """Gates in the order of lanes may begin at any float, as a slice of a tensor does."""
+    T, n, rows = 5, 11, m if block else 1
+    widths = [2 * rows * (m + 2) * 8, 2 * m * 8, 2 * m * 8, 2 * rows * (m + 2) * 8]  # gates, h, dh and dgates, two groups a step
+    state, bounds_ = torch.zeros(1, n, m), torch.tensor([0, T])
+    values = [torch.randn(T * width) for width in widths]
+    results = []
+    for offset in (0, 1, 3):
+        gates, h, dh, dgates = (torch.cat([torch.zeros(offset), value])[offset:] for value in values)
+        assert gates.data_ptr() % 16 == 4 * offset
+        scan = scans.Scan(1, T, n, 1, m, 1, False, 1, True, *map(scans.pointer, (bounds_, None, gates, None, None, h, state)))
+        gradient = scans.ScanGradient(scan, *map(scans.pointer, (dh, None, dgates, None, state)))
+        LIBRARY.handle.statemix_forward(ctypes.byref(scan), int(block))
+        LIBRARY.handle.statemix_backward(ctypes.byref(gradient), int(block))
+        results.append((h, dgates))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+    torch.testing.assert_close(results[2], results[0], rtol=0, atol=0)

@@ -1,7 +1,8 @@
 """Mixers: the paper's layers, and the table that users add theirs to."""
 
+from statemix.layers import baselines
 from statemix.layers.bdlru import BDLRU
 from statemix.layers.hlru import HLRU
 from statemix.layers.mixer import MIXERS, Mixer, build_mixer, register_mixer
 
-__all__ = ["BDLRU", "HLRU", "MIXERS", "Mixer", "build_mixer", "register_mixer"]
+__all__ = ["BDLRU", "HLRU", "MIXERS", "Mixer", "baselines", "build_mixer", "register_mixer"]

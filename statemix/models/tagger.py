@@ -7,14 +7,14 @@
 No positions: what a step knows of time, the mixer told it.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from statemix.layers.gates import INIT_STD, Projection
-from statemix.layers.mixer import build_mixer
+from statemix.layers.mixer import Mixer, build_mixer
 from statemix.layers.mlp import build_channel_mixer
 from statemix.models.config import ModelConfig
 
@@ -37,7 +37,7 @@ class Block(nn.Module):
         return x + self.channel(self.channel_norm(x)), state
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y, state = self.mixer.step(self.mixer_norm(x_t), state)
+        y, state = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
         x_t = x_t + y
         return x_t + self.channel(self.channel_norm(x_t)), state
 
@@ -76,6 +76,6 @@ class Tagger(nn.Module):
     def advance(self, tokens_t: Tensor, states: States | None) -> tuple[Tensor, States]:
         x_t, after = self.embedding(tokens_t), []
         for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
-            x_t, state = block.step(x_t, state)  # noqa: PLW2901
+            x_t, state = cast(Block, block).step(x_t, state)  # noqa: PLW2901
             after.append(state)
         return x_t, after

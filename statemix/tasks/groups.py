@@ -13,17 +13,18 @@ import numpy as np
 
 from statemix.tasks.task import Examples, Task, Tokens, register_pattern, register_task
 
-LARGEST = {"s": 6, "a": 6, "z": 999}
+ORDERS = {"s": (2, 6), "a": (3, 6), "z": (2, 999)}
 
 
 @register_task("group")
 def group(family: str = "s", order: int = 5) -> Task:
     """S_k, A_k or Z_k, whose running products are to be tracked."""
     family = family.lower()
-    if family not in LARGEST:
+    if family not in ORDERS:
         raise ValueError(f"Unknown family of groups {family!r}. Available: s (permutations), a (even ones), z (cyclic).")
-    if not 2 <= order <= LARGEST[family]:
-        raise ValueError(f"The group {family.upper()}{order} is out of range: {family}2 .. {family}{LARGEST[family]} fit.")
+    least, most = ORDERS[family]
+    if not least <= order <= most:
+        raise ValueError(f"The group {family.upper()}{order} is out of range: {family}{least} .. {family}{most} fit.")
     size = len(cayley_table(family, order))
     return Task(f"{family}{order}", size, size, partial(draw_products, family, order), 16, solve=partial(products, family, order))
 

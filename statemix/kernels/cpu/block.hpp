@@ -23,7 +23,7 @@ struct Block {
 
   static int outputs(int m) { return m; }
 
-  STATEMIX_INLINE void forward(int32_t gate, int m, int rows, Tile<const U> x, V* h) {
+  STATEMIX_INLINE void forward(int32_t gate, int m, int rows, Tile x, V* h) {
     const int c = KIND == Kind::given ? m : m + 1;
     V next[STATES];
     for (int i = 0; i < rows; ++i) {
@@ -33,21 +33,20 @@ struct Block {
       if (KIND == Kind::softmax) {
         V e[GATES], Z;
         softmax_numerators(g, c, e, &Z);
-        next[i] = (dot(m, e, h) + e[m] * driver) / Z;
+        next[i] = (dot(m, (const U*)e, h) + e[m] * driver) / Z;
       } else if (KIND == Kind::given) {
         next[i] = dot(m, g, h) + driver;
       } else {
         V w[GATES];
         row_weights(gate, g, c, w, nullptr, nullptr);
-        next[i] = dot(m, w, h) + w[m] * driver;
+        next[i] = dot(m, (const U*)w, h) + w[m] * driver;
       }
     }
     for (int i = 0; i < m; ++i) h[i] = next[i];
   }
 
   // k receives the gradient of the state that entered the step.
-  template <class S>
-  STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile<const U> x, const S* previous, const S* h, const V* lambda, V* k, Tile<U> d) {
+  STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile x, const U* previous, const U* h, const V* lambda, V* k, TileOut d) {
     const int c = KIND == Kind::given ? m : m + 1;
     for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < rows; ++i) {
@@ -86,8 +85,7 @@ struct Block {
   }
 
  private:
-  template <class W>
-  STATEMIX_INLINE V dot(int m, const W* w, const V* h) {
+  STATEMIX_INLINE V dot(int m, const U* w, const V* h) {
     V sum = w[0] * h[0];
     for (int j = 1; j < m; ++j) sum += w[j] * h[j];
     return sum;

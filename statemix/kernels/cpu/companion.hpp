@@ -26,7 +26,7 @@ struct Companion {
 
   static int outputs(int) { return 1; }
 
-  STATEMIX_INLINE void forward(int32_t gate, int m, int, Tile<const U> x, V* s) {
+  STATEMIX_INLINE void forward(int32_t gate, int m, int, Tile x, V* s) {
     V w[GATES];
     weights(gate, m, x.gates, w, nullptr, nullptr);
     V h = w[0] * s[0];
@@ -36,8 +36,7 @@ struct Companion {
     s[0] = h;
   }
 
-  template <class S>
-  STATEMIX_INLINE void backward(int32_t gate, int m, int, Tile<const U> x, const S* previous, const S* h, const V* lambda, V* k, Tile<U> d) {
+  STATEMIX_INLINE void backward(int32_t gate, int m, int, Tile x, const U* previous, const U* h, const V* lambda, V* k, TileOut d) {
     V w[GATES], q[GATES], s[GATES];
     weights(gate, m, x.gates, w, q, s);
     const V l = lambda[0];

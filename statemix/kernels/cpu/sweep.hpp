@@ -67,16 +67,16 @@ struct Sweep {
           continue;
         }
         prefetch(f, z, Later::make(span, step - 1, t, first_group, groups, i, down), a.dX, z.rows * z.c, a.dx, z.outputs);
-        const Tile<const U> x = read_tile(f, z, t, g, tile);
+        const Tile x = read_tile(f, z, t, g, tile);
         if (f.lanes) {
           const U* previous = step > 0 ? at(f.h, (span.at(step - 1) * z.G + g) * z.m) : (const U*)(start + own * z.m);
           U* d = at(a.dX, (t * z.G + g) * z.tile);
-          R::backward(f.gate, z.m, z.rows, x, previous, at(f.h, (t * z.G + g) * z.m), lambda, k, Tile<U>{d, d + z.c, z.c + 1, z.c + 1});
+          R::backward(f.gate, z.m, z.rows, x, previous, at(f.h, (t * z.G + g) * z.m), lambda, k, TileOut{d, d + z.c, z.c + 1, z.c + 1});
         } else {
           V previous[R::STATES], h[R::STATES];
           entering(f, z, span, step, rank, g, start + own * z.m, previous);
           read_output(f.h, z, f.n, t, g, h);
-          R::backward(f.gate, z.m, z.rows, x, previous, h, lambda, k, Tile<U>{(U*)dtile, (U*)(dtile + z.rows * z.c), z.c, 1});
+          R::backward(f.gate, z.m, z.rows, x, (const U*)previous, (const U*)h, lambda, k, TileOut{(U*)dtile, (U*)(dtile + z.rows * z.c), z.c, 1});
           write_gradients(a, z, t, g, dtile);
         }
       }
@@ -96,7 +96,7 @@ struct Sweep {
   };
 
   // In lanes where it stands, in the logical order turned into lanes in `scratch`.
-  STATEMIX_INLINE Tile<const U> read_tile(const statemix_scan& a, const Sizes& z, int64_t t, int64_t g, V* scratch) {
+  STATEMIX_INLINE Tile read_tile(const statemix_scan& a, const Sizes& z, int64_t t, int64_t g, V* scratch) {
     if (a.lanes) {
       const U* x = at(a.X, (t * z.G + g) * z.tile);
       return {x, x + z.c, z.c + 1, z.c + 1};

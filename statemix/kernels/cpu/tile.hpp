@@ -30,10 +30,14 @@ STATEMIX_INLINE void store_state(float* states, int64_t sequence, int64_t n, int
   from_lanes<M>(state, m, lanes_of(n, g), states + (sequence * n + g * LANES) * m);
 }
 
-// Rows of gates, `step` vectors apart, and their drivers, `driver_step` apart.  T is const U to read, U to write.
-template <class T>
+// Rows of gates, `step` vectors apart, and their drivers, `driver_step` apart: to read, and to write.
+// No templates over U: as a template's argument it would lose its alignment, and be read as if it were V.
 struct Tile {
-  T *gates, *drivers;
+  const U *gates, *drivers;
+  int64_t step, driver_step;
+};
+struct TileOut {
+  U *gates, *drivers;
   int64_t step, driver_step;
 };
 

@@ -38,8 +38,8 @@ def matrix_scan(
     outputs = []
     for a in range(0, T, CHUNK):
         part = slice(a, a + CHUNK)
-        each = [None if x is None else x[:, part].transpose(1, 2) for x in (q, k, v, beta, log_decay)]
-        o, S = matrix_chunk(*each, S)
+        q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
+        o, S = matrix_chunk(q_, k_, v_, None if beta is None else beta[:, part].transpose(1, 2), decay, S)
         outputs.append(o.transpose(1, 2))
     return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)), S
 

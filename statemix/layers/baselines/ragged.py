@@ -4,6 +4,7 @@ Real steps are moved to the front of their row, one row a sequence.  A subclass 
 leave the state alone from there on.
 """
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ def real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tup
         check_cu_seqlens(cu_seqlens, B)
         bounds = checked_bounds(cu_seqlens, T)
     flat = real.flatten()
-    steps = [torch.arange(a, b, device=x.device)[flat[a:b]] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    steps = [torch.arange(a, b, device=x.device)[flat[a:b]] for a, b in pairwise(bounds)]
     lengths = torch.tensor([len(each) for each in steps], device=x.device)
     return nn.utils.rnn.pad_sequence(steps, batch_first=True), lengths
 
@@ -87,6 +88,8 @@ class ShortConv(nn.Module):
         """y (B, T, channels) and the inputs that the next step needs."""
         if before is None:
             before = x.new_zeros((x.shape[0], self.size - 1, x.shape[2]))
+        if x.shape[1] == 0:
+            return x, before
         history = torch.cat([before, x], 1).transpose(1, 2)
         y = nn.functional.conv1d(history, self.weight, self.bias, groups=x.shape[2])
         return nn.functional.silu(y.transpose(1, 2)), last_inputs(x, before, lengths)

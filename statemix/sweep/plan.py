@@ -1,0 +1,42 @@
+"""An experiment is a Python file with `cells()`, which yields the configs of its runs.
+
+def cells() -> Iterator[RunConfig]:
+    for m in (1, 2, 3):
+        for seed in range(5):
+            yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
+"""
+
+import runpy
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from statemix.train import RunConfig
+
+
+def load_cells(path: Path) -> list[RunConfig]:
+    """The configs that an experiment yields, each once."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no experiment {path}. An experiment is a Python file with a function `cells`.")
+    namespace = runpy.run_path(str(path))
+    if not callable(namespace.get("cells")):
+        raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`.")
+    configs = list(namespace["cells"]())
+    for config in configs:
+        if not isinstance(config, RunConfig):
+            raise TypeError(f"`cells` of {path} must yield RunConfig, got {type(config).__name__}.")
+    return list({config.id: config for config in configs}.values())
+
+
+def grid(config: RunConfig, lrs: Iterable[float], seeds: Iterable[int]) -> Iterator[RunConfig]:
+    """The same run at every learning rate and seed."""
+    for lr in lrs:
+        for seed in seeds:
+            yield replace(config, lr=lr, seed=seed)
+
+
+def share(configs: list[RunConfig], job: int, jobs: int) -> list[RunConfig]:
+    """Every `jobs`-th config, from number `job` on: what one task of a job array runs."""
+    if not 0 <= job < jobs:
+        raise ValueError(f"The job index must be in 0 .. {jobs - 1}, got {job}.")
+    return configs[job::jobs]

@@ -1,0 +1,47 @@
+"""From runs to numbers: for each cell the learning rate that validates best, and the spread over seeds.
+
+Selection sees validation accuracies only; what is reported is the test accuracy of the chosen runs.
+"""
+
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from statemix.sweep.ledger import Entry
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A cell: everything but learning rate and seed, and how the best learning rate did."""
+
+    config: dict[str, Any]
+    lr: float
+    seeds: int
+    mean: float
+    deviation: float
+    best: float
+
+
+def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
+    """One choice for each cell among the finished runs."""
+    cells: dict[str, dict[float, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    for entry in entries:
+        if entry.status == "done":
+            key = {name: value for name, value in entry.config.items() if name not in ("lr", "seed")}
+            cells[json.dumps(key, sort_keys=True)][entry.config["lr"]].append(entry)
+    return [choose_one(json.loads(key), by_lr, metric) for key, by_lr in cells.items()]
+
+
+def choose_one(config: dict[str, Any], by_lr: dict[float, list[Entry]], metric: str) -> Choice:
+    """The learning rate whose mean validation accuracy is best."""
+    lr = max(by_lr, key=lambda lr: statistics.mean(value(entry, "validation", metric) for entry in by_lr[lr]))
+    tests = [value(entry, "test", metric) for entry in by_lr[lr]]
+    return Choice(config, lr, len(tests), statistics.mean(tests), statistics.stdev(tests) if len(tests) > 1 else 0.0, max(tests))
+
+
+def value(entry: Entry, split: str, metric: str) -> float:
+    assert entry.result is not None
+    return entry.result[split][metric]

@@ -1,0 +1,45 @@
+"""One run in a directory of its own, which no other process may enter meanwhile."""
+
+import fcntl
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from statemix.train import EpochReport, RunConfig, train
+from statemix.train.checkpoint import DamagedCheckpoint
+from statemix.train.loop import CHECKPOINT
+
+
+class Busy(RuntimeError):
+    """Another process is at this run."""
+
+
+@contextmanager
+def entered(directory: Path) -> Iterator[None]:
+    """Hold the lock of a run's directory; the system lets go of it whenever the process ends."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Busy(f"another process is running {directory.name}") from error
+        yield
+
+
+def perform(config: RunConfig, runs: Path, report: Callable[[EpochReport], None]) -> tuple[dict[str, Any] | None, str | None]:
+    """Train; return the result, or the reason why there is none."""
+    directory = runs / config.id
+    try:
+        with entered(directory):
+            try:
+                result = train(config, directory, observer=lambda _, epoch: report(epoch))
+            except DamagedCheckpoint:
+                (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
+                result = train(config, directory, observer=lambda _, epoch: report(epoch))
+            return asdict(result), None
+    except Exception as error:  # whatever ends a run is that run's own affair, and is written down
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return None, f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"

@@ -1,0 +1,180 @@
+"""Baselines: each against its recurrence written out, and all the laws of a mixer."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cases import bounds
+
+from statemix import layers
+from statemix.layers.baselines import LRU, LSTM, Conv, DeltaNet, DeltaProduct, GatedDeltaNet, Mamba, Mamba2
+from statemix.layers.baselines.matrix import matrix_loop, matrix_scan
+
+D = 6
+MIXERS = {
+    "lstm": lambda: LSTM(D, 5),
+    "conv": lambda: Conv(D, 3),
+    "conv of one": lambda: Conv(D, 1),
+    "lru": lambda: LRU(D, 4),
+    "mamba": lambda: Mamba(D, d_state=3),
+    "mamba bare": lambda: Mamba(D, d_state=3, conv=0, output_gate=False),
+    "mamba2": lambda: Mamba2(D, d_state=3, head_dim=4),
+    "mamba2 bare": lambda: Mamba2(D, d_state=3, head_dim=4, conv=0, output_gate=False),
+    "deltanet": lambda: DeltaNet(D, 2, 3),
+    "gated deltanet": lambda: GatedDeltaNet(D, 2, 3, conv=0, output_gate=False),
+    "deltaproduct": lambda: DeltaProduct(D, 2, 3, products=3),
+}
+EACH = pytest.mark.parametrize("make", MIXERS.values(), ids=MIXERS)
+
+
+def build(make):
+    torch.manual_seed(0)
+    mixer = make().double()
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return mixer
+
+
+def flat(state):
+    return [x for x in (state if isinstance(state, tuple) else (state,)) if x is not None]
+
+
+def assert_same_state(a, b):
+    torch.testing.assert_close(flat(a), flat(b), rtol=1e-9, atol=1e-9)
+
+
+def pick(state, row):
+    return tuple(None if x is None else x[row] for x in state) if isinstance(state, tuple) else state[row]
+
+
+@EACH
+def test_forward_is_step_by_step(make):
+    mixer, x = build(make), torch.randn(2, 70, D, dtype=torch.float64)
+    y, final = mixer(x)
+    state, outputs = None, []
+    for t in range(70):
+        y_t, state = mixer.step(x[:, t], state)
+        outputs.append(y_t)
+    torch.testing.assert_close(torch.stack(outputs, 1), y, rtol=1e-9, atol=1e-9)
+    assert_same_state(state, final)
+
+
+@EACH
+def test_split_in_two(make):
+    mixer, x = build(make), torch.randn(2, 41, D, dtype=torch.float64)
+    y, final = mixer(x)
+    first, state = mixer(x[:, :17])
+    second, state = mixer(x[:, 17:], state)
+    torch.testing.assert_close(torch.cat([first, second], 1), y, rtol=1e-9, atol=1e-9)
+    assert_same_state(state, final)
+
+
+@EACH
+def test_packed_is_separate(make):
+    mixer, lengths = build(make), [5, 0, 1, 9]
+    x = torch.randn(1, 15, D, dtype=torch.float64, requires_grad=True)
+    y, final = mixer(x, cu_seqlens=bounds(lengths))
+    parts = [mixer(part) for part in x.split(lengths, 1)]
+    torch.testing.assert_close(y, torch.cat([part[0] for part in parts], 1), rtol=1e-9, atol=1e-9)
+    for row, (_, state) in enumerate(parts):
+        assert_same_state(pick(final, slice(row, row + 1)), state)
+    ours, theirs = (torch.autograd.grad((z**2).sum(), x)[0] for z in (y, torch.cat([mixer(p)[0] for p in x.split(lengths, 1)], 1)))
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@EACH
+def test_masked_steps_are_not_there(make):
+    mixer = build(make)
+    x, mask = torch.randn(2, 12, D, dtype=torch.float64), torch.rand(2, 12) > 0.4
+    mask[1] = False
+    y, final = mixer(x, mask=mask)
+    alone, state = mixer(x[:1, mask[0]])
+    torch.testing.assert_close(y[:1, mask[0]], alone, rtol=1e-9, atol=1e-9)
+    assert_same_state(pick(final, slice(0, 1)), state)
+    assert all((x == 0).all() for x in flat(pick(final, slice(1, 2))))
+
+
+@EACH
+def test_gradients(make):
+    mixer, x = build(make), torch.randn(1, 6, D, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: mixer(x)[0], x, atol=1e-6)
+    mixer(x)[0].sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in mixer.parameters())
+
+
+@EACH
+def test_state_size_is_the_states_size(make):
+    mixer = build(make)
+    _, state = mixer(torch.randn(3, 4, D, dtype=torch.float64))
+    assert sum(x.numel() for x in flat(state)) == 3 * mixer.state_size
+
+
+@EACH
+def test_wrong_inputs_are_named(make):
+    with pytest.raises(ValueError, match=r"`x` must have the axes \(B, T, d\) with d = 6, got the shape \(2, 3, 5\)"):
+        build(make)(torch.randn(2, 3, 5))
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["given", "delta rule"])
+@pytest.mark.parametrize("T", [1, 31, 32, 33, 100])
+def test_chunks_are_the_recurrence(T, delta):
+    shape = (2, T, 3)
+    q, v = torch.randn(*shape, 4, dtype=torch.float64), torch.randn(*shape, 5, dtype=torch.float64)
+    k = F.normalize(torch.randn(*shape, 4, dtype=torch.float64), dim=-1)
+    beta = 2 * torch.rand(shape, dtype=torch.float64) if delta else None
+    decay, S = -torch.rand(shape, dtype=torch.float64), torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    real = torch.rand(2, T) > 0.3
+    inputs = [x.requires_grad_() for x in (q, k, v, decay, S, *([beta] if delta else []))]
+
+    def everything(function):
+        o, final = function(q, k, v, beta, decay, S, real)
+        o = o * real[..., None, None]
+        return [o, final, *torch.autograd.grad((o**2).sum() + (final**3).sum(), inputs)]
+
+    for ours, truth in zip(everything(matrix_scan), everything(matrix_loop), strict=True):
+        torch.testing.assert_close(ours, truth, rtol=1e-8, atol=1e-8)
+
+
+def test_strong_decay_stays_finite():
+    shape = (1, 64, 1)
+    q, k, v = (torch.randn(*shape, 3).requires_grad_() for _ in range(3))
+    decay = torch.full(shape, -50.0).requires_grad_()
+    o, S = matrix_scan(q, k, v, torch.ones(shape), decay, None, None)
+    (o.sum() + S.sum()).backward()
+    assert all(x.grad.isfinite().all() for x in (q, k, v, decay))
+
+
+def test_a_reflection_has_eigenvalue_minus_one():
+    """β = 2 reflects: the delta rule's transition I − β k kᵀ has the eigenvalue −1 on k."""
+    k = F.normalize(torch.randn(1, 1, 1, 3, dtype=torch.float64), dim=-1)
+    S = k.reshape(1, 1, 1, 3)
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
+    _, after = matrix_scan(k, k, zero, torch.full((1, 1, 1), 2.0, dtype=torch.float64), torch.zeros(1, 1, 1, dtype=torch.float64), S, None)
+    torch.testing.assert_close(after, -S)
+
+
+def test_lru_is_its_complex_recurrence():
+    mixer, x = build(lambda: LRU(D, 4)), torch.randn(2, 9, D, dtype=torch.float64)
+    eigenvalues = torch.exp(-torch.exp(mixer.log_rate) + 1j * mixer.phase)
+    b = torch.view_as_complex(mixer.W_in(x).unflatten(2, (4, 2))) * torch.exp(mixer.log_scale)
+    h, outputs = torch.zeros(2, 4, dtype=torch.complex128), []
+    for t in range(9):
+        h = eigenvalues * h + b[:, t]
+        outputs.append(mixer.W_out(torch.view_as_real(h).flatten(1)) + mixer.skip * x[:, t])
+    torch.testing.assert_close(mixer(x)[0], torch.stack(outputs, 1))
+
+
+def test_mamba_is_its_recurrence():
+    mixer, x = build(lambda: Mamba(D, d_state=3, conv=0)), torch.randn(2, 7, D, dtype=torch.float64)
+    u, z = mixer.W_in(x).split(mixer.inner, -1)
+    delta, B, C = mixer.W_x(u).split([mixer.rank, 3, 3], -1)
+    delta, h, outputs = F.softplus(mixer.W_delta(delta)), torch.zeros(2, mixer.inner, 3, dtype=torch.float64), []
+    for t in range(7):
+        h = torch.exp(-delta[:, t, :, None] * mixer.log_A.exp()) * h + (delta * u)[:, t, :, None] * B[:, t, None]
+        outputs.append(((h * C[:, t, None]).sum(-1) + mixer.D * u[:, t]) * F.silu(z[:, t]))
+    torch.testing.assert_close(mixer(x)[0], mixer.W_out(torch.stack(outputs, 1)))
+
+
+def test_every_baseline_has_a_name():
+    names = {"lstm", "conv", "lru", "mamba", "mamba2", "deltanet", "gated_deltanet", "deltaproduct"}
+    assert names <= set(layers.MIXERS)
+    assert isinstance(layers.build_mixer("deltaproduct", D, {"products": 2, "heads": 1, "head_dim": 3}), layers.Mixer)

@@ -1,0 +1,150 @@
+"""Tasks: generators against exact solvers, seeds, splits, and what bad input says."""
+
+import time
+
+import numpy as np
+import pytest
+
+from statemix.tasks import IGNORE, TASKS, Examples, Task, find_task, register_task, shared_inputs, split_examples
+from statemix.tasks.chomsky import evaluate_bracketed, evaluate_sums
+from statemix.tasks.groups import cayley_table, elements
+
+NAMES = ["compress", "copy", "recall", "s2", "s3", "s4", "s5", "a4", "a5", "z7", "parity", "cycle_nav", "mod_arith", "mod_arith_brackets"]
+LENGTHS = {"mod_arith": 15, "copy": 40}
+SYMBOLS = {5: "+", 6: "-", 7: "*", 8: "(", 9: ")"}
+
+
+def draw(name, count=50, seed=0, training=False, length=None):
+    task = find_task(name)
+    return task, task.examples(count, length or LENGTHS.get(name, 16), np.random.default_rng(seed), training=training)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_generator_agrees_with_its_solver(name):
+    task, examples = draw(name, 200)
+    np.testing.assert_array_equal(task.solve(examples.inputs), examples.targets)
+    assert examples.inputs.shape == examples.targets.shape
+    assert 0 <= examples.inputs.min() <= examples.inputs.max() < task.vocab
+    scored = examples.targets[examples.targets != IGNORE]
+    assert len(scored) >= 200
+    assert 0 <= scored.min() <= scored.max() < task.classes
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_seed_same_bits(name):
+    for training in (False, True):
+        (_, a), (_, b), (_, c) = (draw(name, seed=seed, training=training) for seed in (3, 3, 4))
+        np.testing.assert_array_equal(a.inputs, b.inputs)
+        np.testing.assert_array_equal(a.targets, b.targets)
+        assert (a.inputs != c.inputs).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_splits_share_no_input(name):
+    task = find_task(name)
+    split = split_examples(task, {"train": 2000, "validation": 300, "test": 300}, LENGTHS.get(name, 16), seed=1)
+    assert shared_inputs(split) == 0
+    assert not {bytes(row) for row in split["validation"].inputs} & {bytes(row) for row in split["test"].inputs}
+    assert [len(split[part]) for part in ("train", "validation", "test")] == [2000, 300, 300]
+
+
+def test_too_small_a_space_is_told():
+    split = split_examples(find_task("s2"), {"train": 100, "validation": 20, "test": 20}, 3, seed=0)
+    assert shared_inputs(split) > 0
+
+
+def test_groups():
+    assert len(elements("s", 5)) == 120
+    assert len(elements("a", 4)) == 12
+    for family, order in (("s", 4), ("a", 4), ("z", 6)):
+        table = cayley_table(family, order)
+        size = len(table)
+        np.testing.assert_array_equal(table[0], np.arange(size))  # the identity comes first
+        assert all(sorted(row) == list(range(size)) for row in table.tolist())
+        a, b, c = (np.random.default_rng(i).integers(0, size, 50) for i in range(3))
+        np.testing.assert_array_equal(table[table[a, b], c], table[a, table[b, c]])
+    permutations = np.array(elements("s", 4))
+    a, b = 7, 13
+    np.testing.assert_array_equal(permutations[cayley_table("s", 4)[a, b]], permutations[a][permutations[b]])
+
+
+def test_the_example_of_s3():
+    task = find_task("S3")
+    np.testing.assert_array_equal(task.solve(np.array([[5, 3, 3, 1, 1, 0, 0, 0]])), [[5, 2, 1, 0, 1, 1, 1, 1]])
+
+
+def test_s5_is_drawn_fast():
+    """Not timed against a clock on the wall: a hundred thousand sequences in CPU seconds that only a loop over them would exceed."""
+    start = time.process_time()
+    draw("s5", 100_000)
+    assert time.process_time() - start < 10
+
+
+def test_arithmetic_is_pythons():
+    for name, evaluate in (("mod_arith", evaluate_sums), ("mod_arith_brackets", evaluate_bracketed)):
+        for length in (1, 3, 5, 9, 15):
+            _, examples = draw(name, 40, length=length)
+            words = examples.inputs[:, :-1]
+            spelt = ["".join(SYMBOLS.get(token, str(token)) for token in word) for word in words.tolist()]
+            np.testing.assert_array_equal(evaluate(words), [eval(word) % 5 for word in spelt])
+
+
+def test_bracketed_words_of_every_length():
+    for length in range(1, 20):
+        _, examples = draw("mod_arith_brackets", 30, length=length)
+        assert examples.inputs.shape == (30, length + 1)
+
+
+def test_training_words_have_all_lengths():
+    _, examples = draw("parity", 2000, training=True, length=10)
+    ends = (examples.targets != IGNORE).argmax(1)
+    assert set(ends) == set(range(1, 11))
+    assert ((examples.targets != IGNORE).sum(1) == 1).all()
+
+
+def test_copy_scatters_uniformly():
+    task = find_task("copy", {"tokens": 2, "vocab": 5})
+    examples = task.examples(6000, 8, np.random.default_rng(0))
+    data = examples.inputs[:, :5] < 3
+    assert (data.sum(1) == 2).all()
+    np.testing.assert_allclose(data.mean(0), 0.4, atol=0.03)
+
+
+def test_recall_ends_with_a_known_key():
+    _, examples = draw("recall", 300)
+    assert (examples.targets[:, -1] != IGNORE).all()
+    _, training = draw("recall", 300, training=True)
+    assert (training.targets != IGNORE).all()
+
+
+def test_users_add_a_task_with_one_function():
+    @register_task("test_mine")
+    def mine(vocab: int = 3) -> Task:
+        def draw(count, length, rng):
+            inputs = rng.integers(0, vocab, (count, length))
+            return Examples(inputs, inputs)
+
+        return Task("test_mine", vocab, vocab, draw, 8)
+
+    try:
+        assert find_task("test_mine", {"vocab": 7}).vocab == 7
+    finally:
+        del TASKS["test_mine"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: find_task("s5x"), "Unknown task 's5x'. Available: .*compress, copy, recall, s2 .. s6"),
+        (lambda: find_task("s9"), "The group S9 is out of range: s2 .. s6 fit"),
+        (lambda: find_task("copy", {"token": 3}), "Unknown option of task 'copy': 'token'. Available: vocab, tokens"),
+        (lambda: draw("copy", length=32), "no examples of length 32. Lengths that fit: from 33 on"),
+        (lambda: draw("mod_arith", length=4), "no examples of length 4. Lengths that fit: odd ones"),
+        (lambda: find_task("recall", {"vocab": 7}), "needs an even vocabulary"),
+        (lambda: find_task("compress", {"vocab": 1}), "must be at least 2, got 1"),
+        (lambda: register_task(find_task), "takes a name"),
+    ],
+)
+def test_errors_say_what_fits(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
