@@ -1,4 +1,4 @@
-# make demo    set up, then train three small models and see what mixing buys
+# make demo    set up, then train ten small models and see what mixing buys: a table, and demo.html
 # make test    set up, then run the tests (test-all: the slow ones too)
 # make check   format, lint, types, layering, spelling
 # make bench   set up, then time the scans on this machine
@@ -15,7 +15,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/ker
 .PHONY: demo test test-all check format bench clean
 
 demo: $(VENV)/.core
-	$(BIN)/python examples/s3_products.py
+	$(BIN)/statemix demo
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
@@ -35,7 +35,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.core
-	$(BIN)/statemix bench
+	$(BIN)/statemix bench speed --rivals hop_scan loop nn.LSTM
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -1,150 +1,26 @@
 """The `statemix` command.  Arguments are parsed before torch is imported, so that `--help` answers at once."""
 
 import sys
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from statemix import __version__
+from statemix.commands.bench import Bench
+from statemix.commands.demo import Demo
+from statemix.commands.info import Info
+from statemix.commands.sweep import SweepCommand
+from statemix.commands.train import EvalCommand, InspectCommand, TrainCommand
 
-
-@dataclass(frozen=True)
-class Info:
-    """Show versions, threads, and which kernel each scan uses on this machine and why."""
-
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print one JSON object instead of tables."""
-
-    def run(self) -> None:
-        from statemix.info import print_info
-
-        print_info(as_json=self.json)
-
-
-RIVALS = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM", "mamba.py", "jax scan", "jax associative_scan")
-Part = Literal["kernel", "scan", "layer", "threads", "length"]
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Time kernels, scans and layers against each other, as ratios within one process.
-
-    kernel: over a loop that only moves the same bytes. scan: as users call it, others over ours. layer: over its projections alone.
-    threads: over one thread. length: time a token from T = 64 to 65,536.
-    """
-
-    parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length")
-    """What to measure."""
-    batch: int = 8
-    """Sequences B."""
-    length: int = 2048
-    """Steps T of a sequence."""
-    blocks: int = 128
-    """Blocks n."""
-    block_sizes: tuple[int, ...] = (1, 2, 4, 8)
-    """Block sizes m of the parts kernel and scan."""
-    threads: tuple[int, ...] = (1,)
-    """Numbers of threads for scan, layer and threads; one is timed in CPU seconds, more by the clock."""
-    rivals: tuple[str, ...] = RIVALS
-    """Who else takes part in scan. Compiling hop_scan takes a minute or more for each size."""
-    rounds: int = 7
-    """Timings to take the median of; slow entrants are timed three times."""
-    out: Path | None = None
-    """Append the measurements to this file as JSON lines."""
-
-    def run(self) -> None:
-        for option in ("batch", "length", "blocks", "rounds", "threads", "block_sizes"):
-            check_positive(option, getattr(self, option))
-        for rival in self.rivals:
-            if rival not in RIVALS:
-                raise SystemExit(f"statemix: --rivals must be among {', '.join(map(repr, RIVALS))}, got {rival!r}.")
-        from statemix.bench.speed import SpeedConfig, print_speed
-
-        sizes = (self.batch, self.length, self.blocks, self.block_sizes)
-        print_speed(SpeedConfig(self.parts, *sizes, self.threads, self.rivals, self.rounds), self.out)
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Measure the peak memory of whole layers, forward and backward, with gates kept and computed again."""
-
-    batch: int = 8
-    """Sequences B."""
-    length: int = 2048
-    """Steps T of a sequence."""
-    width: int = 512
-    """Width d, and states n m."""
-    block_size: int = 4
-    """Block size m."""
-    depth: int = 1
-    """Layers on top of each other."""
-    out: Path | None = None
-    """Append the measurements to this file as JSON lines."""
-
-    def run(self) -> None:
-        for option in ("batch", "length", "width", "block_size", "depth"):
-            check_positive(option, getattr(self, option))
-        if self.width % self.block_size:
-            raise SystemExit(f"statemix: --width must be a multiple of --block-size {self.block_size}, got {self.width}.")
-        from statemix.bench.memory import MemoryConfig, print_memory
-
-        print_memory(MemoryConfig(self.batch, self.length, self.width, self.block_size, self.depth), self.out)
-
-
-@dataclass(frozen=True)
-class Error:
-    """Compare float32 scans, ours and plain torch's, with float64; permute states for thousands of steps, which must be exact."""
-
-    batch: int = 4
-    """Sequences B."""
-    length: int = 512
-    """Steps T of a sequence."""
-    blocks: int = 32
-    """Blocks n."""
-    block_sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
-    """Block sizes m."""
-    permutation_length: int = 8192
-    """Steps of the permutation."""
-    out: Path | None = None
-    """Append the measurements to this file as JSON lines."""
-
-    def run(self) -> None:
-        for option in ("batch", "length", "blocks", "block_sizes", "permutation_length"):
-            check_positive(option, getattr(self, option))
-        from statemix.bench.error import ErrorConfig, print_error
-
-        print_error(ErrorConfig(self.batch, self.length, self.blocks, self.block_sizes, self.permutation_length), self.out)
-
-
-Measurement = (
-    Annotated[Speed, tyro.conf.subcommand("speed")]
-    | Annotated[Memory, tyro.conf.subcommand("memory")]
-    | Annotated[Error, tyro.conf.subcommand("error")]
+Command = (
+    Annotated[Demo, tyro.conf.subcommand("demo")]
+    | TrainCommand
+    | EvalCommand
+    | InspectCommand
+    | SweepCommand
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
 )
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Measure speed, memory or error on this machine: tables, and JSON lines."""
-
-    what: tyro.conf.OmitSubcommandPrefixes[Measurement]
-
-    def run(self) -> None:
-        self.what.run()
-
-
-Command = Annotated[Info, tyro.conf.subcommand("info")] | Annotated[Bench, tyro.conf.subcommand("bench")]
-
-
-def check_positive(option: str, value: int | tuple[int, ...]) -> None:
-    """A number given on the command line, or each of several, is at least one."""
-    for each in value if isinstance(value, tuple) else (value,):
-        if each < 1:
-            raise SystemExit(f"statemix: --{option.replace('_', '-')} must be at least 1, got {each}.")
-    if value == ():
-        raise SystemExit(f"statemix: --{option.replace('_', '-')} needs at least one number.")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -155,10 +31,15 @@ def main(arguments: list[str] | None = None) -> None:
     command = tyro.cli(
         Command,
         prog="statemix",
-        description="Linear recurrent networks whose states mix: scans, layers, and what they cost on this machine.",
+        description="Linear recurrent networks whose states mix: train them, sweep, look inside, and measure what they cost.",
         args=arguments,
     )
-    command.run()
+    try:
+        command.run()
+    except (ValueError, FileNotFoundError, FloatingPointError) as error:
+        raise SystemExit(f"statemix: {error}") from error
+    except KeyboardInterrupt:
+        raise SystemExit("statemix: interrupted; run the same command again to go on.") from None
 
 
 if __name__ == "__main__":

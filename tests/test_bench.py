@@ -7,7 +7,8 @@ import torch
 
 from statemix.bench import error, memory, rivals, speed
 from statemix.bench.measure import Contest, hold
-from statemix.cli import RIVALS, main
+from statemix.cli import main
+from statemix.commands.bench import RIVALS
 from statemix.kernels.cpu.library import Missing, load
 
 SMALL = ["--batch", "2", "--length", "8", "--blocks", "8", "--block-sizes", "1", "3", "--rounds", "1"]

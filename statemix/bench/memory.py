@@ -6,6 +6,7 @@ Each is the peak of the process's resident memory over what it was before, of a 
 import multiprocessing
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,17 @@ class MemoryConfig:
     depth: int
 
 
+def forget_peak() -> None:
+    """Let the peak begin anew at what is resident now, where the system can."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
 def peak_mib() -> float:
-    """The peak of this process's resident memory so far."""
+    """The peak of this process's resident memory since it was last forgotten."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform != "darwin" else peak / 1024**2
 
@@ -43,6 +53,7 @@ def measure(layer: str, save_memory: bool, config: MemoryConfig) -> float:
     # Once at a small size: libraries and threads take their memory before the count begins.
     for length in (8, config.length):
         x = torch.randn(config.batch if length > 8 else 1, length, d, requires_grad=True)
+        forget_peak()
         before = peak_mib()
         y = x
         for module in layers:

@@ -4,7 +4,8 @@ import numpy as np
 
 from statemix.tasks.task import Examples, Task, Tokens
 
-ATTEMPTS = 20  # draws to replace examples that are already taken, before the space counts as too small
+ATTEMPTS = 20  # draws to replace examples that are already taken
+CROWDED = 0.1  # where more than this share is taken at once, the space is too small: replacing them would change what is drawn
 
 
 def split_examples(task: Task, counts: dict[str, int], length: int, seed: int) -> dict[str, Examples]:
@@ -30,7 +31,7 @@ def draw_apart(task: Task, count: int, length: int, rng: np.random.Generator, ta
     examples = task.examples(count, length, rng, training=training)
     for _ in range(ATTEMPTS):
         clashes = np.flatnonzero([key in taken for key in rows_as_bytes(examples.inputs)]) if taken else np.empty(0, dtype=np.int64)
-        if len(clashes) == 0:
+        if len(clashes) == 0 or len(clashes) > CROWDED * count:
             break
         fresh = task.examples(len(clashes), length, rng, training=training)
         examples.inputs[clashes], examples.targets[clashes] = fresh.inputs, fresh.targets

@@ -1,0 +1,64 @@
+"""What a run is, how it went, and what its transitions do."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from statemix.analysis.spectrum import eigenvalues, transitions
+from statemix.layers import BDLRU, HLRU
+from statemix.models import Tagger
+from statemix.tasks import Task
+from statemix.train.command import load_trained
+from statemix.train.loop import METRICS, RESULT
+
+
+def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 64) -> list[Tensor]:
+    """Eigenvalues (B, T, n, m) of each layer of a tagger along fresh sequences; empty where the mixer has no such matrices."""
+    if not isinstance(model, Tagger):
+        return []
+    inputs: list[Tensor] = []
+    mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, BDLRU | HLRU)]
+    handles = [mixer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0])) for mixer in mixers]
+    tokens = torch.from_numpy(task.examples(count, length, np.random.default_rng(0)).inputs)
+    with torch.no_grad():
+        model(tokens)
+        found = [eigenvalues(transitions(mixer, x)) for mixer, x in zip(mixers, inputs, strict=True)]
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def print_inspection(directory: Path) -> None:
+    """Print config, course and spectrum."""
+    config, task, model = load_trained(directory)
+    console = Console()
+    facts = Table(show_header=False, box=None)
+    for name, value in json.loads(config.to_json()).items():
+        facts.add_row(name, str(value))
+    facts.add_row("parameters", f"{sum(p.numel() for p in model.parameters()):,}")
+    console.print(facts)
+    epochs = [json.loads(line) for line in (directory / METRICS).read_text().splitlines()]
+    course = Table("epoch", "loss", "training", "validation", title="course", title_justify="left")
+    for epoch in epochs[:: max(1, len(epochs) // 10)]:
+        course.add_row(str(epoch["epoch"] + 1), f"{epoch['loss']:.3f}", f"{epoch['train']:.3f}", f"{epoch['validation']:.3f}")
+    console.print(course)
+    if (directory / RESULT).exists():
+        console.print("test", json.loads((directory / RESULT).read_text())["test"])
+    for number, spectrum in enumerate(collect_eigenvalues(model, task, config.length or task.length), 1):
+        console.print(describe(number, spectrum), markup=False)
+
+
+def describe(number: int, spectrum: Tensor) -> str:
+    """A layer's eigenvalues in a sentence."""
+    real, imaginary = spectrum.real, spectrum.imag
+    complex_share = (imaginary.abs() > 1e-3).double().mean().item()
+    negative = ((real < -1e-3) & (imaginary.abs() <= 1e-3)).double().mean().item()
+    return (
+        f"layer {number}: |λ| up to {spectrum.abs().max().item():.3f}, real part from {real.min().item():.3f}, "
+        f"{negative:.1%} negative, {complex_share:.1%} complex"
+    )

@@ -1,0 +1,47 @@
+"""`statemix sweep`: the runs of an experiment that are not done yet."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from statemix.commands.check import check_positive
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Run what the ledger lacks of an experiment: a Python file whose `cells()` yields configs.
+
+    A run that fails or is killed is written down with its reason, and costs no other. Run the command again to go on.
+    """
+
+    experiment: tyro.conf.Positional[Path]
+    """The Python file."""
+    ledger: Path = Path("results/ledger.jsonl")
+    """Where finished runs are written down."""
+    runs: Path = Path("runs")
+    """Where runs keep their checkpoints meanwhile."""
+    engine: Literal["local", "ray"] = "local"
+    """local: processes on this machine. ray: the Ray cluster that is there, or a local one."""
+    workers: int = os.cpu_count() or 1
+    """Runs at a time, one thread each."""
+    job_idx: int = 0
+    """Which share of the cells to run, for job arrays."""
+    num_jobs: int = 1
+    """Into how many shares the cells are divided."""
+    dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Only tell what would be run."""
+
+    def run(self) -> None:
+        check_positive("workers", self.workers)
+        check_positive("num_jobs", self.num_jobs)
+        if not 0 <= self.job_idx < self.num_jobs:
+            raise SystemExit(f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}.")
+        from statemix.sweep.command import run_sweep
+
+        run_sweep(self.experiment, self.ledger, self.runs, self.engine, self.workers, (self.job_idx, self.num_jobs), dry_run=self.dry_run)
+
+
+SweepCommand = Annotated[Sweep, tyro.conf.subcommand("sweep")]

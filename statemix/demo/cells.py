@@ -1,0 +1,43 @@
+"""The demo's models: two tasks, the same number of states in blocks of different sizes, and one that is four times as wide."""
+
+from dataclasses import dataclass, replace
+
+from statemix.models import ModelConfig
+from statemix.train import RunConfig
+
+
+@dataclass(frozen=True)
+class DemoCell:
+    """One model of the demo, and what the table calls it."""
+
+    label: str
+    states: int
+    config: RunConfig
+
+
+def bdlru(task: RunConfig, states: int, m: int) -> DemoCell:
+    model = replace(task.model, mixer="bdlru", options={"n_blocks": states // m, "block_size": m})
+    return DemoCell(f"BD-LRU, blocks of {m}", states, replace(task, model=model))
+
+
+def other(task: RunConfig, label: str, states: int, mixer: str, options: dict[str, int]) -> DemoCell:
+    return DemoCell(label, states, replace(task, model=replace(task.model, mixer=mixer, options=options)))
+
+
+def cells(seed: int) -> list[DemoCell]:
+    """Products of permutations, then walks on a cycle of five."""
+    shared = RunConfig("s3", ModelConfig(width=32, channel_mixer="none"), clip=1.0, epochs=8, test_examples=1000, solved=2.0, seed=seed)
+    s3 = replace(shared, lr=3e-3)
+    walk = replace(shared, task="cycle_nav", length=24, lr=1e-2, model=replace(shared.model, width=64))
+    return [
+        bdlru(s3, 24, 1),
+        bdlru(s3, 96, 1),
+        bdlru(s3, 24, 2),
+        bdlru(s3, 24, 3),
+        other(s3, "H-LRU of order 3", 24, "hlru", {"n_channels": 8, "order": 3}),
+        other(s3, "LSTM", 24, "lstm", {"hidden": 24}),
+        bdlru(walk, 40, 1),
+        bdlru(walk, 160, 1),
+        bdlru(walk, 40, 4),
+        bdlru(walk, 40, 5),
+    ]

@@ -1,0 +1,111 @@
+"""The demo as one page: a table, learning curves, and eigenvalues on the complex plane.  One file, no script, no network."""
+
+import html
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from statemix.train.checkpoint import write_atomically
+
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e")
+POINTS = 1500  # drawn of each spectrum
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What the page shows of one model."""
+
+    task: str
+    label: str
+    states: int
+    length: int
+    accuracy: float
+    long_length: int
+    long_accuracy: float
+    curve: list[tuple[int, float]]
+    eigenvalues: np.ndarray = field(repr=False)
+
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1e23; background: #fff }
+table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .3rem 1rem .3rem 0; text-align: left; border-bottom: 1px solid #ddd }
+td.number { font-variant-numeric: tabular-nums } tr.solved td { font-weight: 600; color: #1c7a3a }
+.spectra { display: flex; flex-wrap: wrap; gap: 1.2rem } figure { margin: 0; width: 180px } figcaption { font-size: .85rem }
+svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-serif; fill: #555 } p.note { color: #555 }
+"""
+
+
+def write_page(path: Path, panels: list[Panel]) -> None:
+    """Write the page in one piece."""
+    sections = "".join(section([panel for panel in panels if panel.task == task]) for task in dict.fromkeys(panel.task for panel in panels))
+    lead = (
+        "Each model sees a sequence token by token and must say, at every step or at the end, what the tokens so far amount to. "
+        "All have one recurrent layer. States that only decay, each by itself (blocks of 1), can't do it, however many there are; "
+        "a few that mix can."
+    )
+    document = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>statemix: what mixing buys</title><style>{STYLE}</style>'
+        f"<h1>What mixing buys that width cannot</h1><p>{lead}</p>{sections}</html>"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, document.encode())
+
+
+def section(panels: list[Panel]) -> str:
+    """One task: table, curves, spectra."""
+    first = panels[0]
+    rows = "".join(
+        f"<tr{' class=solved' if panel.accuracy > 0.999 else ''}><td>{html.escape(panel.label)}</td><td class=number>{panel.states}</td>"
+        f"<td class=number>{panel.accuracy:.3f}</td><td class=number>{panel.long_accuracy:.3f}</td></tr>"
+        for panel in panels
+    )
+    columns = ("model", "states", f"accuracy at {first.length} tokens", f"at {first.long_length}, never seen in training")
+    head = f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
+    with_spectra = [panel for panel in panels if len(panel.eigenvalues)]
+    note = (
+        "Eigenvalues of the trained transition matrices along fresh sequences: real and never negative for blocks of 1, "
+        "negative from m = 2, complex from m = 3."
+    )
+    return (
+        f"<h2>{html.escape(first.task.capitalize())}</h2><table>{head}{rows}</table>{curves(panels)}"
+        f"<p class=note>{note}</p><div class=spectra>{''.join(spectrum(panel) for panel in with_spectra)}</div>"
+    )
+
+
+def curves(panels: list[Panel]) -> str:
+    """Validation accuracy over training steps, labelled at the end of each line."""
+    width, height, left, right, top, bottom = 640, 260, 40, 190, 10, 30
+    last = max((step for panel in panels for step, _ in panel.curve), default=1)
+    lines, ends = [], []
+    for colour, panel in zip(COLOURS, panels, strict=False):
+        points = [(left + step / last * (width - left - right), top + (1 - value) * (height - top - bottom)) for step, value in panel.curve]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        ends.append((points[-1] if points else (left, height - bottom), colour, f"{panel.label}, {panel.states} states"))
+    labels, free = [], -100.0
+    for (x, y), colour, text in sorted(ends, key=lambda end: end[0][1]):
+        free = max(free + 15, y)
+        labels.append(f'<text x="{max(x, width - right) + 8:.0f}" y="{free + 4:.1f}" style="fill:{colour}">{html.escape(text)}</text>')
+    ticks = "".join(tick(value, top + (1 - value) * (height - top - bottom), left, width - right) for value in (0, 0.5, 1))
+    axis = f'<text x="{left}" y="{height - 8}">validation accuracy over {last} training steps</text>'
+    return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">{ticks}{"".join(lines)}{"".join(labels)}{axis}</svg>'
+
+
+def tick(value: float, y: float, left: float, right: float) -> str:
+    """A horizontal line and its number."""
+    line = f'<line x1="{left}" x2="{right}" y1="{y:.0f}" y2="{y:.0f}" stroke="#eee"/>'
+    return f'{line}<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{value:g}</text>'
+
+
+def spectrum(panel: Panel) -> str:
+    """Eigenvalues in the unit circle."""
+    size, half = 180, 90
+    chosen = np.random.default_rng(0).permutation(panel.eigenvalues)[:POINTS]
+    dots = "".join(
+        f'<circle cx="{half + 80 * z.real:.1f}" cy="{half - 80 * z.imag:.1f}" r="1.3" fill="#4269d0" fill-opacity=".35"/>' for z in chosen
+    )
+    circle = f'<circle cx="{half}" cy="{half}" r="80" fill="none" stroke="#bbb"/>'
+    axes = f'<path d="M0 {half}H{size}M{half} 0V{size}" stroke="#ddd"/>'
+    caption = f"<figcaption>{html.escape(panel.label)}, {panel.states} states</figcaption>"
+    return f'<figure><svg viewBox="0 0 {size} {size}" width="{size}" role="img">{circle}{axes}{dots}</svg>{caption}</figure>'

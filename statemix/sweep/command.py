@@ -1,0 +1,43 @@
+"""What `statemix sweep` does."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from statemix.sweep.ledger import Ledger
+from statemix.sweep.plan import load_cells, share
+from statemix.sweep.run import sweep
+from statemix.sweep.select import choose
+
+
+def run_sweep(experiment: Path, ledger: Path, runs: Path, engine: str, workers: int, job: tuple[int, int], *, dry_run: bool) -> None:
+    """Run the missing cells, then show what the experiment's cells have come to."""
+    configs, book = share(load_cells(experiment), *job), Ledger(ledger)
+    if dry_run:
+        done = book.done()
+        for config in configs:
+            print(f"{config.id}  {'done' if config.id in done else 'to run'}  {config.to_json()}")
+        return
+    summary = sweep(configs, book, runs, engine=engine, workers=workers)
+    console = Console()
+    table = Table("task", "mixer", "options", "examples", "lr", "seeds", "test mean", "± sd", "best")
+    ids = {config.id for config in configs}
+    for choice in choose(entry for entry in book.read()[0] if entry.id in ids):
+        model = choice.config["model"]
+        options = " ".join(f"{key}={value}" for key, value in model["options"].items())
+        numbers = (f"{choice.mean:.3f}", f"{choice.deviation:.3f}", f"{choice.best:.3f}")
+        table.add_row(
+            choice.config["task"],
+            model["mixer"],
+            options,
+            str(choice.config["train_examples"]),
+            f"{choice.lr:g}",
+            str(choice.seeds),
+            *numbers,
+        )
+    console.print(table)
+    counts = f"{summary.done} runs done, {summary.failed} failed, {summary.already_done} were in the ledger"
+    console.print(f"{counts}, {summary.seconds:.0f} s; ledger: {ledger}", markup=False)
+    if summary.failed:
+        raise SystemExit(1)

@@ -1,0 +1,110 @@
+"""What `statemix train` and `statemix eval` do: a progress bar, a table, and where everything was put."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from torch import nn
+
+from statemix.tasks import Task, find_task
+from statemix.train.checkpoint import load_checkpoint
+from statemix.train.config import RunConfig, config_from_dict
+from statemix.train.loop import CHECKPOINT, CONFIG, EpochReport, Run, RunResult, make_model, train, with_prefix
+from statemix.train.metrics import measure_accuracy
+from statemix.train.track import open_tracker
+
+
+def run_training(config: RunConfig, runs: Path, *, threads: int, resume: bool, tracker: str) -> RunResult:
+    """Train with a progress bar, and print the result."""
+    torch.set_num_threads(threads)
+    directory = runs / config.id
+    find_task(config.task, config.task_options)  # complain before anything is written
+    directory.mkdir(parents=True, exist_ok=True)
+    sink = open_tracker(tracker, config, directory)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[accuracy]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task(config.task, total=None, accuracy="")
+
+        def observe(run: Run, report: EpochReport) -> None:
+            show(progress, bar, run, report)
+            sink.log(report.step, {name: value for name, value in asdict(report).items() if isinstance(value, float)})
+
+        result = train(config, directory, resume=resume, observer=observe)
+    sink.finish()
+    print_result(config, result, directory)
+    return result
+
+
+def show(progress: Progress, bar: TaskID, run: Run, report: EpochReport) -> None:
+    """The bar after an epoch: it ends at the last step, or earlier if the task is solved."""
+    accuracy = f"loss {report.loss:.3f}  training {report.train:.3f}  validation {report.validation:.3f}"
+    length = f" length {report.length}" if run.config.curriculum else ""
+    progress.update(bar, total=run.total_steps, completed=report.step, accuracy=accuracy, description=f"{run.config.task}{length}")
+
+
+def print_result(config: RunConfig, result: RunResult, directory: Path) -> None:
+    """Accuracies at the chosen epoch, and where to find the rest."""
+    table = Table(
+        "",
+        "tokens",
+        "classes",
+        "sequences",
+        title=f"{config.task}, {config.model.mixer} {dict(config.model.options)}",
+        title_justify="left",
+    )
+    for name, accuracy in (("validation", result.validation), ("test", result.test)):
+        table.add_row(name, *(f"{accuracy[key]:.4f}" for key in ("token", "macro", "sequence")))
+    console = Console()
+    console.print(table)
+    restarts = f", {result.restarts} restarts" if result.restarts else ""
+    course = f"{result.epochs} epochs{restarts}, {result.seconds:.0f} s; chosen: epoch {result.best_epoch + 1}"
+    console.print(f"{result.parameters:,} parameters, {course}")
+    if result.shared_inputs:
+        console.print(
+            f"{result.shared_inputs} training sequences are also in validation or test: the task has too few sequences of this length."
+        )
+    console.print(f"kept in {directory}", markup=False)
+
+
+def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
+    """The chosen weights of a run."""
+    for name in (CONFIG, CHECKPOINT):
+        if not (directory / name).is_file():
+            raise FileNotFoundError(f"{directory} is not the directory of a run: it has no {name}.")
+    config = config_from_dict(json.loads((directory / CONFIG).read_text()))
+    task = find_task(config.task, config.task_options)
+    tensors, _ = load_checkpoint(directory / CHECKPOINT)
+    length = tensors["best.positions"].shape[0] if "best.positions" in tensors else config.length or task.length
+    model = make_model(config, task, length, attempt=0)
+    model.load_state_dict(with_prefix(tensors, "best."))
+    return config, task, model.eval()
+
+
+def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, seed: int, out: Path | None) -> None:
+    """Accuracy at each length that fits the task, over all positions and at the last."""
+    config, task, model = load_trained(directory)
+    table = Table("length", "tokens", "sequences", "last position", title=f"{config.task}, {config.model.mixer}", title_justify="left")
+    lines = []
+    for length in lengths:
+        if not task.fits(length):
+            Console(stderr=True).print(f"length {length} left out; the task {task.name!r} has lengths {task.lengths}", markup=False)
+            continue
+        fresh = task.examples(examples, length, np.random.default_rng([seed, length]))
+        accuracy = measure_accuracy(model, fresh, task.classes)
+        table.add_row(str(length), f"{accuracy.token:.4f}", f"{accuracy.sequence:.4f}", f"{accuracy.by_position[-1]:.4f}")
+        lines.append({"run": config.id, "length": length, **asdict(accuracy)})
+    Console().print(table)
+    if out is not None:
+        with out.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)

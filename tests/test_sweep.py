@@ -1,0 +1,198 @@
+"""Sweeps: nothing done twice, nothing lost, one run's end is no other's."""
+
+import json
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from statemix.cli import main
+from statemix.models import ModelConfig
+from statemix.sweep import Entry, Ledger, choose, grid, load_cells, share, sweep
+from statemix.sweep import engines as engines_module
+from statemix.sweep.ledger import make_entry
+from statemix.sweep.worker import Busy, entered, perform
+from statemix.train import RunConfig
+
+TINY = RunConfig(
+    "s2",
+    ModelConfig("bdlru", {"n_blocks": 2, "block_size": 2}, width=8, channel_mixer="none"),
+    train_examples=64,
+    test_examples=32,
+    length=4,
+    batch=32,
+    epochs=2,
+    patience=0,
+)
+BROKEN = replace(TINY, model=replace(TINY.model, options={"n_blocks": 2}))  # no block_size
+
+
+def entry(config, token, validation):
+    return make_entry(config, {"test": {"token": token}, "validation": {"token": validation}}, None)
+
+
+def test_runs_what_the_ledger_lacks(tmp_path):
+    ledger, runs = Ledger(tmp_path / "ledger.jsonl"), tmp_path / "runs"
+    configs = list(grid(TINY, [1e-3, 1e-2], range(2)))
+    summary = sweep(configs[:2], ledger, runs, engine="local", workers=2)
+    assert (summary.done, summary.failed, summary.already_done) == (2, 0, 0)
+    summary = sweep(configs, ledger, runs, engine="local", workers=2)
+    assert (summary.done, summary.failed, summary.already_done) == (2, 0, 2)
+    entries, complaints = ledger.read()
+    assert {e.id for e in entries} == {config.id for config in configs}
+    assert complaints == []
+    assert all(e.result["test"]["token"] >= 0 and e.commit for e in entries)
+
+
+def test_a_failed_run_is_written_down_with_its_reason(tmp_path, capsys):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    summary = sweep([BROKEN, TINY], ledger, tmp_path / "runs", engine="local", workers=1)
+    assert (summary.done, summary.failed) == (1, 1)
+    failed = next(e for e in ledger.read()[0] if e.status == "failed")
+    assert "needs block_size" in failed.reason
+    assert ledger.done() == {TINY.id}
+
+
+def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
+    slow = replace(TINY, epochs=100_000, train_examples=32)
+    started = []
+    original = engines_module.Worker.give
+
+    def give(self, config):
+        original(self, config)
+        if config.id == slow.id:
+            started.append(self.process.pid)
+            threading.Timer(6.0, os.kill, (self.process.pid, signal.SIGKILL)).start()
+
+    monkeypatch.setattr(engines_module.Worker, "give", give)
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    configs = [slow, TINY, replace(TINY, seed=1), replace(TINY, seed=2)]
+    summary = sweep(configs, ledger, tmp_path / "runs", engine="local", workers=2)
+    assert len(started) == 1
+    assert (summary.done, summary.failed) == (3, 1)
+    failed = next(e for e in ledger.read()[0] if e.status == "failed")
+    assert failed.id == slow.id
+    assert "SIGKILL" in failed.reason
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    """The ledger cannot be written: the run counts as failed, its result stays, and the next sweep only writes it down."""
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+
+    def full(self, entry):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "append", full)
+        assert sweep([TINY], ledger, tmp_path / "runs", engine="local", workers=1).failed == 1
+    written = (tmp_path / "runs" / TINY.id / "result.json").stat().st_mtime
+    assert sweep([TINY], ledger, tmp_path / "runs", engine="local", workers=1).done == 1
+    assert (tmp_path / "runs" / TINY.id / "result.json").stat().st_mtime == written
+
+
+def test_damaged_lines_are_reported_and_skipped(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append(entry(TINY, 0.5, 0.5))
+    with ledger.path.open("a") as file:
+        file.write('{"id": "abc", "status"')
+    ledger.append(entry(replace(TINY, seed=1), 0.5, 0.5))
+    entries, complaints = ledger.read()
+    assert [e.id for e in entries] == [TINY.id, replace(TINY, seed=1).id]
+    assert len(complaints) == 1
+    assert "line 2 is damaged and was skipped" in complaints[0]
+
+
+def test_many_threads_append_whole_lines(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    threads = [threading.Thread(target=ledger.append, args=(entry(replace(TINY, seed=seed), 0.1, 0.1),)) for seed in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    entries, complaints = ledger.read()
+    assert len(entries) == 20
+    assert complaints == []
+
+
+def test_two_processes_never_share_a_run(tmp_path):
+    with entered(tmp_path / "run"), pytest.raises(Busy, match="another process is running run"), entered(tmp_path / "run"):
+        pass
+    with entered(tmp_path / TINY.id):
+        result, reason = perform(TINY, tmp_path, lambda epoch: None)
+    assert result is None
+    assert "another process" in reason
+
+
+def test_a_damaged_checkpoint_is_put_aside(tmp_path):
+    directory = tmp_path / TINY.id
+    directory.mkdir()
+    (directory / "checkpoint.safetensors").write_bytes(b"nonsense")
+    result, reason = perform(TINY, tmp_path, lambda epoch: None)
+    assert reason is None
+    assert result["id"] == TINY.id
+    assert (directory / "checkpoint.safetensors.damaged").read_bytes() == b"nonsense"
+
+
+def test_selection_sees_validation_alone():
+    good, bad = replace(TINY, lr=0.1), replace(TINY, lr=0.2)
+    entries = [
+        entry(replace(good, seed=0), 0.6, 0.9),
+        entry(replace(good, seed=1), 0.8, 0.9),
+        entry(replace(bad, seed=0), 1.0, 0.5),
+        Entry("x", "failed", {}, None, "why", "c", "m"),
+    ]
+    (choice,) = choose(entries)
+    assert (choice.lr, choice.seeds, choice.best) == (0.1, 2, 0.8)
+    assert choice.mean == pytest.approx(0.7)
+    assert choice.deviation == pytest.approx(0.1414, abs=1e-4)
+
+
+EXPERIMENT = """
+from statemix.models import ModelConfig
+from statemix.sweep import grid
+from statemix.train import RunConfig
+
+def cells():
+    model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": 2}, width=8, channel_mixer="none")
+    yield from grid(RunConfig("s2", model, train_examples=64, test_examples=32, length=4, batch=32, epochs=1), [1e-2], range(3))
+"""
+
+
+def test_experiments_are_files(tmp_path, capsys):
+    path = tmp_path / "experiment.py"
+    path.write_text(EXPERIMENT)
+    configs = load_cells(path)
+    assert [config.seed for config in configs] == [0, 1, 2]
+    assert [config.seed for config in share(configs, 1, 2)] == [1]
+    ledger = tmp_path / "ledger.jsonl"
+    common = ["--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"]
+    main(["sweep", str(path), *common, "--dry-run"])
+    assert capsys.readouterr().out.count("to run") == 3
+    main(["sweep", str(path), *common, "--job-idx", "0", "--num-jobs", "2"])
+    assert len(ledger.read_text().splitlines()) == 2
+    main(["sweep", str(path), *common])
+    assert "2 were in the ledger" in capsys.readouterr().out.replace("\n", " ")
+    assert len({json.loads(line)["id"] for line in ledger.read_text().splitlines()}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("x = 1", "must define `cells"), ("def cells():\n    yield 3", "must yield RunConfig, got int")],
+)
+def test_bad_experiments_say_so(tmp_path, text, message):
+    path = tmp_path / "experiment.py"
+    path.write_text(text)
+    with pytest.raises((ValueError, TypeError), match=message):
+        load_cells(path)
+
+
+def test_ray(tmp_path):
+    pytest.importorskip("ray", reason="ray is only in the extra `ray`")
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    started = time.monotonic()
+    summary = sweep([TINY, BROKEN], ledger, tmp_path / "runs", engine="ray", workers=1)
+    assert (summary.done, summary.failed) == (1, 1)
+    assert time.monotonic() > started

@@ -1,0 +1,291 @@
+"""Training: configs and ids, protocols, the loop, and going on to the same bits after any interruption."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from statemix.cli import main
+from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
+from statemix.tasks import find_task
+from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, train
+from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
+from statemix.train.command import load_trained
+from statemix.train.metrics import score
+from statemix.train.track import open_tracker
+
+SMALL = RunConfig(
+    "s3",
+    ModelConfig("bdlru", {"n_blocks": 4, "block_size": 3}, width=16, channel_mixer="none"),
+    train_examples=256,
+    test_examples=64,
+    length=6,
+    batch=64,
+    epochs=4,
+    patience=0,
+)
+
+
+def metrics(directory):
+    lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+def comparable(result):
+    return replace(result, seconds=0.0)
+
+
+def test_ids_follow_the_config():
+    assert SMALL.id == replace(SMALL).id
+    assert len({SMALL.id, replace(SMALL, seed=1).id, replace(SMALL, model=replace(SMALL.model, bos=False)).id}) == 3
+    again = config_from_dict(json.loads(SMALL.to_json()))
+    assert again == SMALL
+    assert again.id == SMALL.id
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: config_from_dict({"task": "s3", "version": 99}), "written by a newer statemix"),
+        (lambda: config_from_dict({"task": "s3", "rate": 1}), "Unknown fields of a config: rate"),
+        (lambda: replace(SMALL, protocol="fast"), "Unknown protocol 'fast'. Available: honest, paper"),
+        (lambda: replace(SMALL, batch=0), "`batch` must be at least 1, got 0"),
+        (lambda: replace(SMALL, lr=0.0), "`lr` must be above zero"),
+        (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list growing lengths"),
+        (lambda: ModelConfig(width=0), "`width` of a model must be at least 1"),
+        (lambda: open_tracker("mlflow", SMALL, None), "Unknown tracker 'mlflow'. Available: none, wandb"),
+    ],
+)
+def test_bad_configs_say_so(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_same_seed_same_bits(tmp_path):
+    a, b = (train(SMALL, tmp_path / name) for name in "ab")
+    assert comparable(a) == comparable(b)
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+    assert metrics(tmp_path / "a") != (train(replace(SMALL, seed=1), tmp_path / "c"), metrics(tmp_path / "c"))[1]
+
+
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, curriculum=(2, 4), restart_after=5, epochs=20)], ids=["plain", "curriculum"])
+@pytest.mark.parametrize("stop", [1, 3])
+def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, config, stop):
+    whole = train(config, tmp_path / "whole")
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+
+    def interrupt(run, report):
+        if report.epoch == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", observer=interrupt)
+    assert comparable(train(config, tmp_path / "cut")) == comparable(whole)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "whole"))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_killed_runs_resume_to_the_same_bits(tmp_path):
+    """kill -9 at random moments, again and again, until the run gets through."""
+    config = replace(SMALL, epochs=60)
+    truth = train(config, tmp_path / "truth")
+    code = (
+        "import json, sys, torch; torch.set_num_threads(1)\n"
+        "from pathlib import Path\n"
+        "from statemix.train import config_from_dict, loop, train\n"
+        "loop.CHECKPOINT_SECONDS = 0.0\n"
+        "train(config_from_dict(json.loads(sys.argv[1])), Path(sys.argv[2]))\n"
+    )
+    directory, kills, rng = tmp_path / "killed", 0, np.random.default_rng(0)
+    while not (directory / "result.json").exists():
+        process = subprocess.Popen([sys.executable, "-c", code, config.to_json(), str(directory)])
+        started = time.monotonic()
+        while process.poll() is None and not (directory / "metrics.jsonl").exists() and time.monotonic() - started < 60:
+            time.sleep(0.01)
+        if kills < 3:
+            time.sleep(rng.uniform(0.05, 0.4))
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait()
+    result = json.loads((directory / "result.json").read_text())
+    assert {**result, "seconds": 0} == {**json.loads((tmp_path / "truth" / "result.json").read_text()), "seconds": 0}
+    assert result["id"] == truth.id
+    assert metrics(directory) == metrics(tmp_path / "truth")
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path):
+    first = train(SMALL, tmp_path)
+    assert train(SMALL, tmp_path, observer=lambda *_: pytest.fail("trained again")) == first
+
+
+def test_a_checkpoint_of_another_config_is_refused(tmp_path):
+    train(SMALL, tmp_path)
+    (tmp_path / "result.json").unlink()
+    with pytest.raises(ValueError, match="belongs to another config"):
+        train(replace(SMALL, lr=0.5), tmp_path)
+
+
+def test_damaged_checkpoints_are_named(tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    save_checkpoint(path, {"x": torch.ones(3)}, {"step": 1})
+    assert load_checkpoint(path)[1] == {"step": 1}
+    path.write_bytes(path.read_bytes()[:20])
+    with pytest.raises(DamagedCheckpoint, match="cannot be read"):
+        load_checkpoint(path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_honest_reports_the_epoch_that_validated_best(tmp_path):
+    result = train(replace(SMALL, lr=1e-2, epochs=6), tmp_path)
+    best = max(range(6), key=lambda epoch: metrics(tmp_path)[epoch]["validation"])
+    assert result.best_epoch == best
+    assert result.validation["token"] == metrics(tmp_path)[best]["validation"]
+    assert all(line["test"] is None for line in metrics(tmp_path))
+
+
+def test_paper_protocol_chooses_on_the_test_set(tmp_path):
+    config = paper_protocol(replace(SMALL, epochs=3))
+    assert not config.model.bos
+    result = train(config, tmp_path)
+    assert result.epochs == 3
+    assert all(line["test"] is not None for line in metrics(tmp_path))
+
+
+def test_solved_ends_a_run(tmp_path):
+    config = replace(SMALL, task="parity", length=3, train_examples=512, lr=2e-2, epochs=200, solved=0.99)
+    result = train(config, tmp_path)
+    assert result.epochs < 200
+    assert result.validation["token"] >= 0.99
+    assert result.shared_inputs > 0  # eight words of three bits are too few to keep apart, and it says so
+
+
+def test_a_curriculum_grows(tmp_path):
+    config = replace(SMALL, task="s2", curriculum=(2, 4), lr=2e-2, epochs=120, length=6, train_examples=1024, solved=2.0, patience=0)
+    train(config, tmp_path)
+    lengths = [line["length"] for line in metrics(tmp_path)]
+    assert lengths[0] == 2
+    assert lengths[-1] == 6
+    assert lengths == sorted(lengths)
+
+
+def test_restarts_draw_other_weights(tmp_path):
+    result = train(replace(SMALL, restart_after=50, epochs=40, lr=1e-5), tmp_path)
+    assert result.restarts >= 2
+
+
+def test_a_loss_that_explodes_stops_the_run(tmp_path):
+    model = replace(SMALL.model, options={"n_blocks": 4, "block_size": 3, "gate": "none"})
+    with pytest.raises(FloatingPointError, match=r"is (nan|inf) at step"):
+        train(replace(SMALL, model=model, lr=1e9, length=40), tmp_path)
+
+
+def test_learning_rate_is_a_cosine_with_warm_up():
+    config = replace(SMALL, lr=1.0, min_lr=0.1, warmup=4)
+    rates = [loop.learning_rate(config, step, 14) for step in range(15)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[4] == 1.0
+    assert rates[9] == pytest.approx(0.55)
+    assert rates[14] == pytest.approx(0.1)
+
+
+def test_scores():
+    accuracy = score(np.array([[0, 1, 1], [1, 1, 0]]), np.array([[0, 1, -100], [0, 1, -100]]), 2)
+    assert accuracy.token == 0.75
+    assert accuracy.macro == 0.75
+    assert accuracy.sequence == 0.5
+    assert accuracy.by_position[:2] == [0.5, 1.0]
+    assert np.isnan(accuracy.by_position[2])
+
+
+@pytest.mark.parametrize("bos", [False, True])
+@pytest.mark.parametrize(("mixer", "options"), [("bdlru", {"n_blocks": 3, "block_size": 2}), ("lstm", {"hidden": 5}), ("deltanet", {"head_dim": 4})])
+def test_tagger_steps_and_goes_on(mixer, options, bos):
+    model = Tagger(ModelConfig(mixer, options, width=8, layers=2, bos=bos), vocab=5, classes=4).double()
+    tokens = torch.randint(5, (2, 9))
+    logits, states = model(tokens)
+    assert logits.shape == (2, 9, 4)
+    first, between = model(tokens[:, :4])
+    second, _ = model(tokens[:, 4:], between)
+    torch.testing.assert_close(torch.cat([first, second], 1), logits)
+    stepped, state = [], None
+    for t in range(9):
+        y, state = model.step(tokens[:, t], state)
+        stepped.append(y)
+    torch.testing.assert_close(torch.stack(stepped, 1), logits)
+    assert len(states) == 2
+
+
+def test_autoencoder_sees_the_sequence_through_its_last_state_alone():
+    task = find_task("compress", {"vocab": 6})
+    model = build_model(ModelConfig(options={"n_blocks": 4, "block_size": 2}, width=8), task, 10)
+    assert isinstance(model, Autoencoder)
+    tokens = torch.from_numpy(task.examples(3, 10, np.random.default_rng(0)).inputs)
+    logits, _ = model(tokens)
+    assert logits.shape == (3, 10, 6)
+    with pytest.raises(ValueError, match="has 10 positions, got a sequence of 11"):
+        model(torch.zeros(1, 11, dtype=torch.long))
+
+
+SMALL_RUN = ["--examples", "128", "--width", "8", "--blocks", "2", "--block-size", "3", "--length", "5", "--epochs", "2"]
+
+
+def test_commands(tmp_path, capsys):
+    main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--channel-mixer", "none"])
+    printed = capsys.readouterr().out
+    assert "test" in printed
+    (directory,) = tmp_path.iterdir()
+    out = tmp_path / "eval.jsonl"
+    main(["eval", str(directory), "--lengths", "5", "50", "--examples", "20", "--out", str(out)])
+    assert [json.loads(line)["length"] for line in out.read_text().splitlines()] == [5, 50]
+    assert len(json.loads(out.read_text().splitlines()[1])["by_position"]) == 50
+    main(["inspect", str(directory)])
+    printed = capsys.readouterr().out
+    assert "layer 1: |λ| up to" in printed
+    config, task, model = load_trained(directory)
+    assert (config.task, task.name) == ("s3", "s3")
+    assert not model.training
+
+
+@pytest.mark.parametrize("mixer", ["lstm", "hlru", "mamba2"])
+def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
+    options = {"lstm": ["hidden=4"], "hlru": [], "mamba2": ["d_state=4", "head_dim=4"]}[mixer]
+    main(["train", "parity", *SMALL_RUN, "--mixer", mixer, "--options", *options, "--runs", str(tmp_path), "--epochs", "1"])
+    assert "parity" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "s33"], "The group S33 is out of range"),
+        (["train", "permute"], "Unknown task 'permute'. Available: "),
+        (["train", "s3", "--mixer", "bdrlu"], "bdrlu.*bdlru"),
+        (["train", "s3", "--options", "sizes=3"], "sizes.*n_blocks"),
+        (["train", "s3", "--options", "size"], "--options takes key=value, got 'size'"),
+        (["train", "copy", "--length", "20"], "no examples of length 20"),
+        (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["eval", "nowhere"], "nowhere is not the directory of a run"),
+        (["inspect", "nowhere"], "nowhere is not the directory of a run"),
+        (["sweep", "nowhere.py"], "There is no experiment nowhere.py"),
+        (["sweep", "x.py", "--job-idx", "2", "--num-jobs", "2"], "--job-idx must be in 0 .. 1, got 2"),
+    ],
+)
+def test_commands_refuse_in_a_sentence(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match=message):
+        main(arguments)
