@@ -178,3 +178,53 @@ def test_every_baseline_has_a_name():
     names = {"lstm", "conv", "lru", "mamba", "mamba2", "deltanet", "gated_deltanet", "deltaproduct"}
     assert names <= set(layers.MIXERS)
     assert isinstance(layers.build_mixer("deltaproduct", D, {"products": 2, "heads": 1, "head_dim": 3}), layers.Mixer)
+
+
+def test_lstm_is_its_equations():
+    mixer, x = build(lambda: LSTM(D, 5)), torch.randn(2, 7, D, dtype=torch.float64)
+    cell, h, c, outputs = mixer.cell, torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.float64), []
+    for t in range(7):
+        z = x[:, t] @ cell.weight_ih_l0.T + cell.bias_ih_l0 + h @ cell.weight_hh_l0.T + cell.bias_hh_l0
+        i, f, g, o = z.chunk(4, -1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        h = torch.sigmoid(o) * torch.tanh(c)
+        outputs.append(mixer.W_o(h))
+    torch.testing.assert_close(mixer(x)[0], torch.stack(outputs, 1))
+
+
+def test_conv_is_its_sum():
+    mixer, x = build(lambda: Conv(D, 3)), torch.randn(2, 7, D, dtype=torch.float64)
+    padded = F.pad(x, (0, 0, 2, 0))
+    expected = sum(padded[:, k : k + 7] @ mixer.conv.weight[:, :, k].T for k in range(3)) + mixer.conv.bias
+    torch.testing.assert_close(mixer(x)[0], expected)
+
+
+def test_mamba2_is_its_recurrence():
+    mixer, x = build(lambda: Mamba2(D, d_state=3, head_dim=4, conv=0)), torch.randn(2, 40, D, dtype=torch.float64)
+    mixed, delta, z = mixer.W_in(x).split([mixer.inner + 6, mixer.heads, mixer.inner], -1)
+    u, B, C = mixed.split([mixer.inner, 3, 3], -1)
+    u, delta = u.unflatten(2, (mixer.heads, 4)), F.softplus(delta + mixer.delta_bias)
+    S, outputs = torch.zeros(2, mixer.heads, 4, 3, dtype=torch.float64), []
+    for t in range(40):
+        decay = torch.exp(-delta[:, t] * mixer.log_a.exp())[..., None, None]
+        S = decay * S + (delta[:, t, :, None] * u[:, t])[..., None] * B[:, t, None, None]
+        outputs.append(((S * C[:, t, None, None]).sum(-1) + mixer.D[:, None] * u[:, t]).flatten(1))
+    expected = mixer.W_out(mixer.norm(torch.stack(outputs, 1) * F.silu(z)))
+    torch.testing.assert_close(mixer(x)[0], expected)
+
+
+@pytest.mark.parametrize("products", [1, 3])
+def test_deltaproduct_is_its_recurrence(products):
+    mixer, x = build(lambda: DeltaProduct(D, 2, 3, products=products, conv=0)), torch.randn(2, 40, D, dtype=torch.float64)
+    qkv = mixer.W_qkv(x).unflatten(2, (1 + 2 * products, 2, 3))
+    q, k, v = F.normalize(qkv[:, :, 0], dim=-1), F.normalize(qkv[:, :, 1 : 1 + products], dim=-1), qkv[:, :, 1 + products :]
+    beta, alpha = 2 * torch.sigmoid(mixer.W_beta(x)).unflatten(2, (products, 2)), torch.sigmoid(mixer.W_alpha(x))
+    S, outputs = torch.zeros(2, 2, 3, 3, dtype=torch.float64), []
+    for t in range(40):
+        S = alpha[:, t, :, None, None] * S
+        for i in range(products):
+            k_i, v_i, beta_i = k[:, t, i, :, :, None], v[:, t, i, :, :, None], beta[:, t, i, :, None, None]
+            S = S @ (torch.eye(3, dtype=torch.float64) - beta_i * k_i @ k_i.mT) + beta_i * v_i @ k_i.mT
+        outputs.append((S @ q[:, t, :, :, None]).squeeze(-1))
+    o = mixer.norm(torch.stack(outputs, 1)).flatten(2)
+    torch.testing.assert_close(mixer(x)[0], mixer.W_out(o * F.silu(mixer.W_z(x))))

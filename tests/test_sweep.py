@@ -178,6 +178,42 @@ def test_experiments_are_files(tmp_path, capsys):
     assert len({json.loads(line)["id"] for line in ledger.read_text().splitlines()}) == 3
 
 
+OWN = """
+from torch import nn
+from statemix import register_mixer
+from statemix.models import ModelConfig
+from statemix.train import RunConfig
+
+@register_mixer("test_own")
+class Own(nn.Module):
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.state_size = d_model
+        self.scale = nn.Parameter(__import__("torch").ones(d_model))
+
+    def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
+        y = (x * self.scale).cumsum(1)
+        return y, y[:, -1]
+
+    def step(self, x_t, state=None):
+        y_t = x_t * self.scale + (0 if state is None else state)
+        return y_t, y_t
+
+def cells():
+    yield RunConfig("s2", ModelConfig("test_own", width=8), train_examples=64, test_examples=32, length=4, batch=32, epochs=1)
+"""
+
+
+def test_a_mixer_of_ones_own_reaches_the_workers(tmp_path, capsys):
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    main(["sweep", str(path), "--ledger", str(tmp_path / "ledger.jsonl"), "--runs", str(tmp_path / "runs"), "--workers", "1"])
+    assert "1 runs done" in capsys.readouterr().out
+    small = ["--examples", "64", "--width", "8", "--length", "4", "--epochs", "1", "--runs", str(tmp_path / "other")]
+    main(["train", "s2", "--mixer", "test_own", "--files", str(path), *small])
+    assert "test_own" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("x = 1", "must define `cells"), ("def cells():\n    yield 3", "must yield RunConfig, got int")],

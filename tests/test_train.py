@@ -153,7 +153,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
 
 def test_honest_reports_the_epoch_that_validated_best(tmp_path):
     result = train(replace(SMALL, lr=1e-2, epochs=6), tmp_path)
-    best = max(range(6), key=lambda epoch: metrics(tmp_path)[epoch]["validation"])
+    best = max(range(6), key=lambda epoch: (metrics(tmp_path)[epoch]["validation"], epoch))
     assert result.best_epoch == best
     assert result.validation["token"] == metrics(tmp_path)[best]["validation"]
     assert all(line["test"] is None for line in metrics(tmp_path))
@@ -214,7 +214,9 @@ def test_scores():
 
 
 @pytest.mark.parametrize("bos", [False, True])
-@pytest.mark.parametrize(("mixer", "options"), [("bdlru", {"n_blocks": 3, "block_size": 2}), ("lstm", {"hidden": 5}), ("deltanet", {"head_dim": 4})])
+@pytest.mark.parametrize(
+    ("mixer", "options"), [("bdlru", {"n_blocks": 3, "block_size": 2}), ("lstm", {"hidden": 5}), ("deltanet", {"head_dim": 4})]
+)
 def test_tagger_steps_and_goes_on(mixer, options, bos):
     model = Tagger(ModelConfig(mixer, options, width=8, layers=2, bos=bos), vocab=5, classes=4).double()
     tokens = torch.randint(5, (2, 9))
@@ -229,6 +231,24 @@ def test_tagger_steps_and_goes_on(mixer, options, bos):
         stepped.append(y)
     torch.testing.assert_close(torch.stack(stepped, 1), logits)
     assert len(states) == 2
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(("mixer", "options"), [("bdlru", {"n_blocks": 3, "block_size": 2}), ("hlru", {"n_channels": 3, "order": 2})])
+def test_looked_up_gates_are_the_same_gates(monkeypatch, mixer, options, layers):
+    config = ModelConfig(mixer, {**options, "learn_initial_state": True}, width=8, layers=layers)
+    model, tokens = Tagger(config, vocab=5, classes=4).double(), torch.randint(5, (4, 9))
+
+    def everything():
+        logits, states = model(tokens)
+        again, _ = model(tokens, states)
+        return [logits, again, *states, *torch.autograd.grad((logits**2).sum() + again.sum(), list(model.parameters()))]
+
+    assert model.blocks[0].can_look_up(model.embedding.weight, tokens)
+    looked_up = everything()
+    monkeypatch.setattr("statemix.models.tagger.FEW", 10**9)
+    assert not model.blocks[0].can_look_up(model.embedding.weight, tokens)
+    torch.testing.assert_close(looked_up, everything(), rtol=1e-10, atol=1e-12)
 
 
 def test_autoencoder_sees_the_sequence_through_its_last_state_alone():
@@ -289,3 +309,40 @@ def test_commands_refuse_in_a_sentence(tmp_path, monkeypatch, arguments, message
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=message):
         main(arguments)
+
+
+class FakeTracker:
+    """Stands in for wandb and trackio."""
+
+    def __init__(self):
+        self.calls = []
+
+    def init(self, **options):
+        self.calls.append(("init", options["name"]))
+
+    def log(self, metrics, step):
+        self.calls.append(("log", step, sorted(metrics)))
+
+    def finish(self):
+        self.calls.append(("finish",))
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_trackers_hear_every_epoch(tmp_path, monkeypatch, name):
+    fake = FakeTracker()
+    monkeypatch.setitem(sys.modules, name, fake)
+    main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", name])
+    assert [call[0] for call in fake.calls] == ["init", "log", "log", "finish"]
+    assert {"loss", "train", "validation"} <= set(fake.calls[1][2])
+
+
+def test_a_tracker_that_is_not_installed_says_how(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(SystemExit, match=r"'wandb' is not installed.*pip install 'statemix\[track\]'"):
+        main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", "wandb"])
+
+
+def test_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard", reason="tensorboard is only in the extra `track`")
+    main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", "tensorboard"])
+    assert list(tmp_path.glob("*/tensorboard/*"))

@@ -85,12 +85,16 @@ class Train:
     """Go on from the run's checkpoint, if there is one."""
     track: Tracker = "none"
     """Send metrics to a tracker too."""
+    files: tuple[Path, ...] = ()
+    """Python files to import first, which register mixers or tasks of your own."""
 
     def run(self) -> None:
         for option in ("blocks", "block_size", "examples", "width", "layers", "batch", "epochs", "threads"):
             check_positive(option, getattr(self, option))
         from statemix.train.command import run_training
+        from statemix.train.plugins import load_files
 
+        load_files(self.files)
         run_training(self.run_config(), self.runs, threads=self.threads, resume=self.resume, tracker=self.track)
 
     def run_config(self) -> Any:
@@ -132,12 +136,16 @@ class Eval:
     """Of the fresh sequences."""
     out: Path | None = None
     """Append accuracies to this file as JSON lines, by position too."""
+    files: tuple[Path, ...] = ()
+    """Python files to import first, which register mixers or tasks of your own."""
 
     def run(self) -> None:
         check_positive("examples", self.examples)
         check_positive("lengths", self.lengths)
         from statemix.train.command import print_evaluation
+        from statemix.train.plugins import load_files
 
+        load_files(self.files)
         print_evaluation(self.directory, self.lengths, self.examples, self.seed, self.out)
 
 
@@ -147,10 +155,14 @@ class Inspect:
 
     directory: tyro.conf.Positional[Path]
     """A run's directory."""
+    files: tuple[Path, ...] = ()
+    """Python files to import first, which register mixers or tasks of your own."""
 
     def run(self) -> None:
         from statemix.analysis.inspect import print_inspection
+        from statemix.train.plugins import load_files
 
+        load_files(self.files)
         print_inspection(self.directory)
 
 

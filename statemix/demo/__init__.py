@@ -71,6 +71,10 @@ def print_table(panels: list[Panel]) -> None:
             "model", "states", f"accuracy at {own[0].length} tokens", f"at {own[0].long_length}", title=task, title_justify="left"
         )
         for panel in own:
-            style = "bold green" if panel.accuracy > 0.999 else ""
-            table.add_row(panel.label, str(panel.states), f"{panel.accuracy:.3f}", f"{panel.long_accuracy:.3f}", style=style)
+            table.add_row(panel.label, str(panel.states), *(marked(accuracy) for accuracy in (panel.accuracy, panel.long_accuracy)))
         Console().print(table)
+
+
+def marked(accuracy: float) -> str:
+    """Three digits, in green where the task is solved."""
+    return f"[bold green]{accuracy:.3f}[/]" if accuracy > 0.999 else f"{accuracy:.3f}"

@@ -30,7 +30,7 @@ class Panel:
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1b1e23; background: #fff }
 table { border-collapse: collapse; margin: 1rem 0 } th, td { padding: .3rem 1rem .3rem 0; text-align: left; border-bottom: 1px solid #ddd }
-td.number { font-variant-numeric: tabular-nums } tr.solved td { font-weight: 600; color: #1c7a3a }
+td { font-variant-numeric: tabular-nums } td.solved { font-weight: 600; color: #1c7a3a }
 .spectra { display: flex; flex-wrap: wrap; gap: 1.2rem } figure { margin: 0; width: 180px } figcaption { font-size: .85rem }
 svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-serif; fill: #555 } p.note { color: #555 }
 """
@@ -56,8 +56,7 @@ def section(panels: list[Panel]) -> str:
     """One task: table, curves, spectra."""
     first = panels[0]
     rows = "".join(
-        f"<tr{' class=solved' if panel.accuracy > 0.999 else ''}><td>{html.escape(panel.label)}</td><td class=number>{panel.states}</td>"
-        f"<td class=number>{panel.accuracy:.3f}</td><td class=number>{panel.long_accuracy:.3f}</td></tr>"
+        f"<tr><td>{html.escape(panel.label)}</td><td>{panel.states}</td>{share(panel.accuracy)}{share(panel.long_accuracy)}</tr>"
         for panel in panels
     )
     columns = ("model", "states", f"accuracy at {first.length} tokens", f"at {first.long_length}, never seen in training")
@@ -73,9 +72,14 @@ def section(panels: list[Panel]) -> str:
     )
 
 
+def share(accuracy: float) -> str:
+    """A cell of the table, marked where the task is solved."""
+    return f"<td{' class=solved' if accuracy > 0.999 else ''}>{accuracy:.3f}</td>"
+
+
 def curves(panels: list[Panel]) -> str:
     """Validation accuracy over training steps, labelled at the end of each line."""
-    width, height, left, right, top, bottom = 640, 260, 40, 190, 10, 30
+    width, height, left, right, top, bottom = 680, 260, 40, 230, 10, 30
     last = max((step for panel in panels for step, _ in panel.curve), default=1)
     lines, ends = [], []
     for colour, panel in zip(COLOURS, panels, strict=False):

@@ -74,8 +74,13 @@ class BDLRU(LinearRecurrentUnit):
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
         if self.is_one_op(x):
             return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=True)
-        gates = self.W_g(x).unflatten(2, self.state_shape)
-        v = self.W_v(x).unflatten(2, self.state_shape)
+        return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
+
+    def mix(
+        self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
+    ) -> tuple[Float[Tensor, "B T d"], States]:
+        """From gates (B, T, n m, m + 1) and values (B, T, n m) to outputs and states."""
+        gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
         h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
         y = self.W_o(h.flatten(2))
         return y, state

@@ -83,8 +83,12 @@ class HLRU(LinearRecurrentUnit):
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
         if self.form == "controller" and self.is_one_op(x):
             return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=False)
-        gates = self.W_g(x)
-        v = self.W_v(x)
+        return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
+
+    def mix(
+        self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
+    ) -> tuple[Float[Tensor, "B T d"], States]:
+        """From gates (B, T, n, m + 1) and values (B, T, n) to outputs and states."""
         s, state = expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
         y = self.W_o(s.flatten(2))
         return y, state

@@ -3,6 +3,7 @@
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
@@ -57,6 +58,20 @@ class LinearRecurrentUnit(nn.Module):
         """Numbers in the state of one sequence: n · m."""
         n, m = self.state_shape
         return n * m
+
+    def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """From gates and values to outputs and states: the layer after its first projections."""
+        raise NotImplementedError
+
+    def forward_lookup(self, table: Tensor, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What `forward(table[tokens], state)` gives, with the gates of each row of `table` computed once.
+
+        For a layer whose inputs are embeddings, a vocabulary is often far smaller than a batch.
+        """
+        self.check_input("table", table, "(V, d)")
+        _, h0 = self.enter("table", table[:1].expand(tokens.shape[0], -1).unsqueeze(1), "(B, T, d)", state)
+        gates, v = self.W_g(table), self.W_v(table)
+        return self.mix(F.embedding(tokens, gates.flatten(1)).unflatten(2, gates.shape[1:]), F.embedding(tokens, v), h0, None, None)
 
     def is_one_op(self, x: Tensor) -> bool:
         """Whether `recurrent_layer` computes the layer: with a kernel for it, or to save memory.

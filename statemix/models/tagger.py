@@ -10,15 +10,18 @@ No positions: what a step knows of time, the mixer told it.
 from typing import Any, cast
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from statemix.layers.gates import INIT_STD, Projection
 from statemix.layers.mixer import Mixer, build_mixer
 from statemix.layers.mlp import build_channel_mixer
+from statemix.layers.unit import LinearRecurrentUnit
 from statemix.models.config import ModelConfig
 
 States = list[Any]
+FEW = 4  # tokens for each entry of the vocabulary from which gates are looked up
 
 
 class Block(nn.Module):
@@ -35,6 +38,17 @@ class Block(nn.Module):
         y, state = self.mixer(self.mixer_norm(x), state)
         x = x + y
         return x + self.channel(self.channel_norm(x)), state
+
+    def forward_lookup(self, table: Tensor, tokens: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """`forward(table[tokens])`, with the mixer's gates computed once for each row of the table."""
+        y, state = cast(LinearRecurrentUnit, self.mixer).forward_lookup(self.mixer_norm(table), tokens, state)
+        x = F.embedding(tokens, table) + y
+        return x + self.channel(self.channel_norm(x)), state
+
+    def can_look_up(self, table: Tensor, tokens: Tensor) -> bool:
+        """Whether looking up is the same thing, faster: the vocabulary is small, and nobody listens at the mixer."""
+        quiet = not (self.mixer._forward_hooks or self.mixer._forward_pre_hooks)
+        return isinstance(self.mixer, LinearRecurrentUnit) and quiet and tokens.numel() >= FEW * table.shape[0]
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         y, state = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
@@ -60,11 +74,20 @@ class Tagger(nn.Module):
         if begins:
             bos = tokens.new_full((tokens.shape[0], 1), self.embedding.num_embeddings - 1)
             tokens = torch.cat([bos, tokens], 1)
-        x, after = self.embedding(tokens), []
-        for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
+        before = states or [None] * len(self.blocks)
+        x, state = self.enter(tokens, before[0])
+        after = [state]
+        for block, state in zip(self.blocks[1:], before[1:], strict=True):
             x, state = block(x, state)  # noqa: PLW2901
             after.append(state)
         return self.head(self.norm(x[:, 1:] if begins else x)), after
+
+    def enter(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Embedding and first block."""
+        first, table = cast(Block, self.blocks[0]), self.embedding.weight
+        if first.can_look_up(table, tokens):
+            return first.forward_lookup(table, tokens, state)
+        return first(self.embedding(tokens), state)
 
     def step(self, tokens_t: Int[Tensor, " B"], states: States | None = None) -> tuple[Float[Tensor, "B classes"], States]:
         """Logits of one step."""

@@ -19,7 +19,7 @@ def run_sweep(experiment: Path, ledger: Path, runs: Path, engine: str, workers: 
         for config in configs:
             print(f"{config.id}  {'done' if config.id in done else 'to run'}  {config.to_json()}")
         return
-    summary = sweep(configs, book, runs, engine=engine, workers=workers)
+    summary = sweep(configs, book, runs, engine=engine, workers=workers, files=(experiment.resolve(),))
     console = Console()
     table = Table("task", "mixer", "options", "examples", "lr", "seeds", "test mean", "± sd", "best")
     ids = {config.id for config in configs}

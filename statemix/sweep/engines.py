@@ -17,15 +17,17 @@ import torch
 
 from statemix.sweep.worker import perform
 from statemix.train import EpochReport, RunConfig, config_from_dict
+from statemix.train.plugins import load_files
 
 Message = tuple[str, str, Any]
-Engine = Callable[[list[RunConfig], Path, int], Iterator[Message]]
+Engine = Callable[[list[RunConfig], Path, int, tuple[Path, ...]], Iterator[Message]]
 
 
-def serve(connection: Connection, runs: Path) -> None:
+def serve(connection: Connection, runs: Path, files: tuple[Path, ...]) -> None:
     """A worker: one thread, one run after the other, until there are no more."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    load_files(files)
     while (data := connection.recv()) is not None:
         config = config_from_dict(data)
 
@@ -38,10 +40,10 @@ def serve(connection: Connection, runs: Path) -> None:
 class Worker:
     """A spawned process and the run it is at."""
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, files: tuple[Path, ...]) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, runs), daemon=True)
+        self.process = context.Process(target=serve, args=(theirs, runs, files), daemon=True)
         self.process.start()
         theirs.close()
         self.config: RunConfig | None = None
@@ -55,16 +57,16 @@ class Worker:
         self.process.join(5)
 
 
-def run_locally(configs: list[RunConfig], runs: Path, workers: int) -> Iterator[Message]:
-    """As many processes as `workers`, one thread each."""
+def run_locally(configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()) -> Iterator[Message]:
+    """As many processes as `workers`, one thread each, which import `files` first."""
     waiting = deque(configs)
-    team = [Worker(runs) for _ in range(min(workers, len(configs)))]
+    team = [Worker(runs, files) for _ in range(min(workers, len(configs)))]
     try:
         while waiting or any(worker.config for worker in team):
             for i, worker in enumerate(team):
                 if worker.config is None and waiting:
                     if not worker.process.is_alive():
-                        team[i] = worker = Worker(runs)  # noqa: PLW2901
+                        team[i] = worker = Worker(runs, files)  # noqa: PLW2901
                     worker.give(waiting.popleft())
             busy = {worker.connection: worker for worker in team if worker.config}
             for connection in wait(list(busy)):
@@ -93,7 +95,7 @@ def hear(worker: Worker) -> Iterator[Message]:
     yield message
 
 
-def run_on_ray(configs: list[RunConfig], runs: Path, workers: int) -> Iterator[Message]:
+def run_on_ray(configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()) -> Iterator[Message]:
     """Tasks of one CPU each on the Ray cluster that is there, or on a local one of `workers` CPUs."""
     try:
         import ray
@@ -107,6 +109,7 @@ def run_on_ray(configs: list[RunConfig], runs: Path, workers: int) -> Iterator[M
     @ray.remote(num_cpus=1, max_retries=0)
     def task(data: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
         torch.set_num_threads(1)
+        load_files(files)
         return perform(config_from_dict(data), runs, lambda epoch: None)
 
     try:

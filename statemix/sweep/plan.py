@@ -6,22 +6,22 @@ def cells() -> Iterator[RunConfig]:
             yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
 """
 
-import runpy
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from statemix.train import RunConfig
+from statemix.train.plugins import load_file
 
 
 def load_cells(path: Path) -> list[RunConfig]:
     """The configs that an experiment yields, each once."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no experiment {path}. An experiment is a Python file with a function `cells`.")
-    namespace = runpy.run_path(str(path))
-    if not callable(namespace.get("cells")):
+    module = load_file(path)
+    if not callable(getattr(module, "cells", None)):
         raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`.")
-    configs = list(namespace["cells"]())
+    configs = list(module.cells())
     for config in configs:
         if not isinstance(config, RunConfig):
             raise TypeError(f"`cells` of {path} must yield RunConfig, got {type(config).__name__}.")

@@ -62,8 +62,8 @@ def live_table(board: Board, configs: dict[str, RunConfig]) -> Iterator[Live]:
         yield live
 
 
-def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, workers: int) -> SweepSummary:
-    """Run what the ledger lacks; write each run down as it ends."""
+def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, workers: int, files: tuple[Path, ...] = ()) -> SweepSummary:
+    """Run what the ledger lacks; write each run down as it ends.  Processes that run them import `files` first."""
     _, complaints = ledger.read()
     for complaint in complaints:
         CONSOLE.print(complaint, markup=False, style="yellow")
@@ -72,7 +72,7 @@ def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, 
     by_id, board = {config.id: config for config in missing}, Board(len(missing))
     if missing:
         with live_table(board, by_id) as live:
-            for kind, id_, content in ENGINES[engine](missing, runs, workers):
+            for kind, id_, content in ENGINES[engine](missing, runs, workers, files):
                 if kind == "epoch":
                     board.running[id_] = content
                 else:

@@ -198,11 +198,11 @@ def end_epoch(run: Run, loss: float, train: float, started: float) -> EpochRepor
     test = measure_accuracy(run.model, run.data["test"], run.task.classes) if config.protocol == "paper" else None
     chosen = validation.token if test is None else test.macro
     epoch = len(run.reports)
-    if chosen > counters.best_accuracy:
+    since_best = 0 if chosen > counters.best_accuracy else counters.since_best + 1
+    if chosen >= counters.best_accuracy:  # of equals the latest, which has been trained longer
         run.best = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
-        counters = replace(counters, best_epoch=epoch, best_accuracy=chosen, since_best=0)
-    else:
-        counters = replace(counters, since_best=counters.since_best + 1)
+        counters = replace(counters, best_epoch=epoch, best_accuracy=chosen)
+    counters = replace(counters, since_best=since_best)
     run.counters = replace(counters, seconds=counters.seconds + time.perf_counter() - started)
     rate = learning_rate(config, counters.step, run.total_steps)
     report = EpochReport(

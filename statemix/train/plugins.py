@@ -1,0 +1,34 @@
+"""Users' own files: mixers and tasks that they register, experiments that they write."""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+
+
+def load_file(path: Path) -> ModuleType:
+    """Import a Python file by its path, once for the process."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    name = f"statemix_file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def load_files(paths: Iterable[Path]) -> None:
+    """Let each file register what it has."""
+    for path in paths:
+        load_file(path)
