@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from statemix.bench import error, memory, rivals, speed
+from statemix import BDLRU
+from statemix.bench import error, memory, rivals, speed, step
 from statemix.bench.measure import Contest, hold
 from statemix.cli import main
 from statemix.commands.bench import RIVALS
@@ -41,6 +42,16 @@ def test_other_parts_of_speed(tmp_path, monkeypatch):
         f"{layer} m = {m}, {way}" for layer in ("BD-LRU", "H-LRU") for m in (1, 3) for way in ("forward", "backward")
     }
     assert torch.get_num_threads() == 1
+
+
+def test_models_of_the_training_step_are_the_same_model():
+    layers = {kind: kind(8, 3, 2) for kind in (BDLRU, step.HopScanBDLRU, step.LoopBDLRU)}
+    x = torch.randn(2, 9, 8)
+    truth = layers[BDLRU](x)
+    for layer in layers.values():
+        layer.load_state_dict(layers[BDLRU].state_dict())
+        torch.testing.assert_close(layer(x), truth, rtol=1e-4, atol=1e-6)
+    step.training_step(step.NoScanBDLRU, 2, 2, 8, 32, 16)()
 
 
 def test_rivals_compute_the_same_scan():

@@ -14,7 +14,7 @@ from statemix.layers import BDLRU, HLRU
 from statemix.models import Tagger
 from statemix.tasks import Task
 from statemix.train.command import load_trained
-from statemix.train.loop import METRICS, RESULT
+from statemix.train.state import METRICS, RESULT
 
 
 def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 64) -> list[Tensor]:

@@ -17,6 +17,7 @@ from torch import nn
 
 from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
+from statemix.bench.step import step_contest
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library, Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
@@ -31,6 +32,7 @@ TITLES = {
     "layer": "a whole layer, forward + backward, over its projections alone",
     "threads": "the scan with more threads, over itself with one",
     "length": "the scan at equal B · T, over the shortest sequences",
+    "step": "a training step of a small model, and with other scans",
 }
 
 
@@ -65,6 +67,8 @@ def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     if part == "layer":
         for threads in config.threads:
             yield layer_contest(B, T, n, 4, threads)
+    if part == "step":
+        yield step_contest()
     if part == "length":
         shapes = [(B * T // length, length) for length in (64, 256, 1024, 4096, 16384, 65536) if length <= B * T]
         entrants = {f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4)) for b, length in shapes}

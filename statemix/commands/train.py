@@ -74,7 +74,7 @@ class Train:
     restart_after: int = 0
     """Begin anew with other weights if training has not got there after so many steps, 0 for never."""
     protocol: Literal["honest", "paper"] = "honest"
-    """honest: chosen on validation, reported on test. paper: as the paper's text, chosen on test, no BOS, 200 epochs."""
+    """honest: chosen on validation, reported on test. paper: as published, chosen on test, no BOS, no early stop (with --epochs 200)."""
     seed: int = 0
     """Everything random follows from it."""
     threads: int = 1

@@ -1,5 +1,6 @@
 """What both of the paper's layers are made of: gates, two projections, and a state to start from."""
 
+from abc import ABC, abstractmethod
 from typing import cast
 
 import torch
@@ -14,7 +15,7 @@ from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 
 
-class LinearRecurrentUnit(nn.Module):
+class LinearRecurrentUnit(nn.Module, ABC):
     """`W_g`, `W_v` and `W_o` around a state of n × m numbers, written by `rows` rows of m + 1 gates."""
 
     h0: nn.Parameter | None
@@ -59,9 +60,9 @@ class LinearRecurrentUnit(nn.Module):
         n, m = self.state_shape
         return n * m
 
+    @abstractmethod
     def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """From gates and values to outputs and states: the layer after its first projections."""
-        raise NotImplementedError
 
     def forward_lookup(self, table: Tensor, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What `forward(table[tokens], state)` gives, with the gates of each row of `table` computed once.

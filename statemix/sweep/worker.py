@@ -10,7 +10,7 @@ from typing import Any
 
 from statemix.train import EpochReport, RunConfig, train
 from statemix.train.checkpoint import DamagedCheckpoint
-from statemix.train.loop import CHECKPOINT
+from statemix.train.state import CHECKPOINT
 
 
 class Busy(RuntimeError):

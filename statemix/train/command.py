@@ -14,8 +14,9 @@ from torch import nn
 from statemix.tasks import Task, find_task
 from statemix.train.checkpoint import load_checkpoint
 from statemix.train.config import RunConfig, config_from_dict
-from statemix.train.loop import CHECKPOINT, CONFIG, EpochReport, Run, RunResult, make_model, train, with_prefix
+from statemix.train.loop import train
 from statemix.train.metrics import measure_accuracy
+from statemix.train.state import CHECKPOINT, CONFIG, EpochReport, Run, RunResult, make_model, with_prefix
 from statemix.train.track import open_tracker
 
 

@@ -91,6 +91,6 @@ def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
 
 
 def paper_protocol(config: RunConfig) -> RunConfig:
-    """The same run as the paper's text describes it: no BOS, no early stop, no curriculum, 200 epochs."""
+    """The same run as the paper describes it, whose runs had 200 epochs: no BOS, no early stop, no curriculum."""
     model = replace(config.model, bos=False)
     return replace(config, protocol="paper", model=model, patience=0, solved=2.0, curriculum=(), restart_after=0, warmup=0, clip=0.0)

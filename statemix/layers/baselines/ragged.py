@@ -4,6 +4,7 @@ Real steps are moved to the front of their row, one row a sequence.  A subclass 
 leave the state alone from there on.
 """
 
+from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import Any
 
@@ -14,14 +15,14 @@ from statemix.ops.check import check_cu_seqlens, check_floating, check_mask
 from statemix.ops.segments import checked_bounds
 
 
-class RaggedMixer(nn.Module):
+class RaggedMixer(nn.Module, ABC):
     """A mixer by way of `run(x, state, lengths)`; lengths is None where every step is real."""
 
     d_model: int
 
+    @abstractmethod
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
         """y and the states after `lengths` steps of each row."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
         """All steps of a batch, and its final states."""
