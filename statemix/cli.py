@@ -38,6 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
         command.run()
     except (ValueError, FileNotFoundError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
+    except OSError as error:
+        raise SystemExit(f"statemix: {error.strerror}: {error.filename}.") from error
     except KeyboardInterrupt:
         raise SystemExit("statemix: interrupted; run the same command again to go on.") from None
 

@@ -204,6 +204,59 @@ def test_hooked_and_replaced_projections_are_called(cls):
 
 
 @LAYERS
+def test_replaced_forwards_and_global_hooks_are_heard(cls):
+    layer, x, heard = make(cls, 3, 2, save_memory=True), torch.randn(2, 5, 6), []
+    layer.W_o.forward = lambda h: torch.zeros(*h.shape[:2], 6)
+    assert layer(x)[0].abs().max() == 0
+    del layer.W_o.forward
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: heard.append(type(module).__name__))
+    layer(x)
+    handle.remove()
+    assert heard.count("Projection") == 2
+    assert layer.is_one_op(x)
+
+
+@needs_kernel
+@LAYERS
+def test_outputs_may_be_changed_in_place(cls, monkeypatch):
+    monkeypatch.setattr("statemix.kernels.cpu.pool.SMALLEST", 1)  # large outputs come from recycled blocks
+    layer, x = make(cls, 3, 2), torch.randn(2, 20, 6, requires_grad=True)
+    y, state = layer(x)
+    y += x
+    state.mul_(2)
+    (y.sum() + state.sum()).backward()
+    expected = by_projections(layer)
+    inputs = x.detach().double().requires_grad_()
+    y, state = expected(inputs)
+    ((y + inputs).sum() + 2 * state.sum()).backward()
+    torch.testing.assert_close(x.grad.double(), inputs.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("frozen", ["x", "W_g", "W_v", "W_o"])
+@LAYERS
+def test_frozen_inputs(cls, frozen):
+    layer = make(cls, 3, 2, save_memory=True).double()
+    x = torch.randn(1, 20, 6, dtype=torch.float64).requires_grad_(frozen != "x")
+    if frozen != "x":
+        getattr(layer, frozen).requires_grad_(False)
+    leaves = [p for p in (x, *layer.parameters()) if p.requires_grad]
+
+    def both(module):
+        first = torch.autograd.grad(module(x)[0].pow(2).sum(), leaves, create_graph=True)
+        return [*first, *torch.autograd.grad(sum(g.pow(2).sum() for g in first), leaves)]
+
+    ours = both(layer)
+    layer.is_one_op = lambda x: False
+    torch.testing.assert_close(ours, both(layer), rtol=1e-9, atol=1e-9)
+
+
+@LAYERS
+def test_meta_device(cls):
+    layer = make(cls, 3, 2).to("meta")
+    assert layer(torch.empty(2, 5, 6, device="meta"))[0].shape == (2, 5, 6)
+
+
+@LAYERS
 def test_small_inputs_go_by_projections(cls, monkeypatch):
     monkeypatch.setattr(layer_op, "WORTHWHILE", 10**9)
     assert not make(cls, 3, 2).is_one_op(torch.randn(1, 2, 6))

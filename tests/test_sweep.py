@@ -144,7 +144,7 @@ def test_selection_sees_validation_alone():
         entry(replace(bad, seed=0), 1.0, 0.5),
         Entry("x", "failed", {}, None, "why", "c", "m"),
     ]
-    (choice,) = choose(entries)
+    (choice,) = choose([*entries, entries[0]])  # written down twice, counted once
     assert (choice.lr, choice.seeds, choice.best) == (0.1, 2, 0.8)
     assert choice.mean == pytest.approx(0.7)
     assert choice.deviation == pytest.approx(0.1414, abs=1e-4)
@@ -216,13 +216,23 @@ def test_a_mixer_of_ones_own_reaches_the_workers(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("x = 1", "must define `cells"), ("def cells():\n    yield 3", "must yield RunConfig, got int")],
+    [
+        ("x = 1", "must define `cells"),
+        ("def cells():\n    yield 3", "must yield RunConfig, got int"),
+        ("def cells():\n    pass", "it returned None"),
+    ],
 )
 def test_bad_experiments_say_so(tmp_path, text, message):
     path = tmp_path / "experiment.py"
     path.write_text(text)
-    with pytest.raises((ValueError, TypeError), match=message):
+    with pytest.raises(ValueError, match=message):
         load_cells(path)
+
+
+def test_a_ledger_that_cannot_be_written_stops_the_sweep_before_it_runs(tmp_path):
+    with pytest.raises(IsADirectoryError):
+        sweep([TINY], Ledger(tmp_path), tmp_path / "runs", engine="local", workers=1)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ray(tmp_path):

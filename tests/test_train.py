@@ -58,6 +58,13 @@ def test_ids_follow_the_config():
         (lambda: replace(SMALL, batch=0), "`batch` must be at least 1, got 0"),
         (lambda: replace(SMALL, lr=0.0), "`lr` must be above zero"),
         (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list growing lengths"),
+        (lambda: replace(SMALL, curriculum=(0, 2)), "`curriculum` must list growing lengths"),
+        (lambda: replace(SMALL, warmup=-5), "`warmup` must not be negative, got -5"),
+        (lambda: replace(SMALL, seed=-1), "`seed` must not be negative"),
+        (lambda: replace(SMALL, length=0), "`length` must be at least 1, got 0"),
+        (lambda: config_from_dict([1]), "A config must be a JSON object"),
+        (lambda: config_from_dict({"task": "s3", "model": {"depth": 2}}), "Unknown fields of a config: depth"),
+        (lambda: find_task("copy", {"tokens": "abc"}), "`tokens` of task 'copy' must be of type int, got 'abc'"),
         (lambda: ModelConfig(width=0), "`width` of a model must be at least 1"),
         (lambda: open_tracker("mlflow", SMALL, None), "Unknown tracker 'mlflow'. Available: none, wandb"),
     ],
@@ -130,6 +137,24 @@ def test_a_checkpoint_of_another_config_is_refused(tmp_path):
     (tmp_path / "result.json").unlink()
     with pytest.raises(ValueError, match="belongs to another config"):
         train(replace(SMALL, lr=0.5), tmp_path)
+
+
+def test_a_result_of_another_config_is_refused(tmp_path):
+    train(SMALL, tmp_path)
+    with pytest.raises(ValueError, match="holds the result of another config"):
+        train(replace(SMALL, seed=3), tmp_path)
+
+
+def test_a_damaged_result_is_put_aside(tmp_path):
+    first = train(SMALL, tmp_path)
+    (tmp_path / "result.json").write_text("{bad")
+    assert comparable(train(SMALL, tmp_path)) == comparable(first)
+    assert (tmp_path / "result.json.damaged").read_text() == "{bad"
+
+
+def test_a_curriculum_without_targets_says_so(tmp_path):
+    with pytest.raises(ValueError, match="No position of the first 4 is scored in the task 'copy'"):
+        train(replace(SMALL, task="copy", length=40, curriculum=(4,)), tmp_path)
 
 
 def test_damaged_checkpoints_are_named(tmp_path):
@@ -282,6 +307,16 @@ def test_commands(tmp_path, capsys):
     assert not model.training
 
 
+def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
+    main(["train", "compress", *SMALL_RUN, "--runs", str(tmp_path)])
+    (directory,) = tmp_path.iterdir()
+    out = tmp_path / "eval.jsonl"
+    main(["eval", str(directory), "--lengths", "1", "5", "9", "--examples", "4", "--out", str(out)])
+    (line,) = out.read_text().splitlines()
+    assert json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["by_position"][-1] is None
+    assert capsys.readouterr().err.replace("\n", " ").count("left out") == 2
+
+
 @pytest.mark.parametrize("mixer", ["lstm", "hlru", "mamba2"])
 def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
     options = {"lstm": ["hidden=4"], "hlru": [], "mamba2": ["d_state=4", "head_dim=4"]}[mixer]
@@ -299,6 +334,10 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "s3", "--options", "size"], "--options takes key=value, got 'size'"),
         (["train", "copy", "--length", "20"], "no examples of length 20"),
         (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["train", "s3", "--mixer", "lstm", "--options", "hidden=x"], "`hidden` must be a whole number, got 'x'"),
+        (["train", "s3", "--seed", "-5"], "`seed` must not be negative"),
+        (["train", "s3", "--files", "broken.py"], "broken.py, line 1: "),
+        (["train", "s3", "--runs", "broken.py"], "Not a directory: broken.py"),
         (["eval", "nowhere"], "nowhere is not the directory of a run"),
         (["inspect", "nowhere"], "nowhere is not the directory of a run"),
         (["sweep", "nowhere.py"], "There is no experiment nowhere.py"),
@@ -307,6 +346,7 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
 )
 def test_commands_refuse_in_a_sentence(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("def (")
     with pytest.raises(SystemExit, match=message):
         main(arguments)
 

@@ -1,6 +1,7 @@
 """What a run is, how it went, and what its transitions do."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ def print_inspection(directory: Path) -> None:
         facts.add_row(name, str(value))
     facts.add_row("parameters", f"{sum(p.numel() for p in model.parameters()):,}")
     console.print(facts)
-    epochs = [json.loads(line) for line in (directory / METRICS).read_text().splitlines()]
+    epochs = read_lines(directory / METRICS)
     course = Table("epoch", "loss", "training", "validation", title="course", title_justify="left")
     for epoch in epochs[:: max(1, len(epochs) // 10)]:
         course.add_row(str(epoch["epoch"] + 1), f"{epoch['loss']:.3f}", f"{epoch['train']:.3f}", f"{epoch['validation']:.3f}")
@@ -51,6 +52,15 @@ def print_inspection(directory: Path) -> None:
         console.print("test", json.loads((directory / RESULT).read_text())["test"])
     for number, spectrum in enumerate(collect_eigenvalues(model, task, config.length or task.length), 1):
         console.print(describe(number, spectrum), markup=False)
+
+
+def read_lines(path: Path) -> list[dict[str, float]]:
+    """The lines of JSON that can be read; a killed process may have left the last one cut off."""
+    lines = []
+    for line in path.read_text().splitlines():
+        with suppress(json.JSONDecodeError):
+            lines.append(json.loads(line))
+    return lines
 
 
 def describe(number: int, spectrum: Tensor) -> str:

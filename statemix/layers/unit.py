@@ -6,6 +6,7 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
@@ -79,7 +80,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
 
         Not where somebody listens at a projection, or has put another in its place: then each is called.
         """
-        if torch.is_autocast_enabled(x.device.type) or in_transform():
+        if is_autocast(x) or in_transform() or _has_any_global_hook():
             return False
         if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
             return False
@@ -120,20 +121,28 @@ class LinearRecurrentUnit(nn.Module, ABC):
         if x.dim() != axes.count(",") + 1 or x.shape[-1] != self.d_model:
             raise ValueError(f"`{name}` must have the axes {axes} with d = {self.d_model}, got the shape {tuple(x.shape)}.")
         dtype = self.W_v.weight.dtype
-        if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+        if x.dtype != dtype and not is_autocast(x):
             raise TypeError(
                 f"`{name}` must have the dtype of the layer, {dtype}, got {x.dtype}. Convert one of them with .to(), or use autocast."
             )
 
 
+def is_autocast(x: Tensor) -> bool:
+    """Whether autocast is on for the device of `x`; some devices have none."""
+    return torch.amp.is_autocast_available(x.device.type) and torch.is_autocast_enabled(x.device.type)
+
+
 def is_plain(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether `module` is exactly a `kind`, with plain parameters and without hooks."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return type(module) is kind and not any(hooks) and all(type(p) is nn.Parameter for p in module.parameters())
+    heard = any(hooks) or "forward" in vars(module)
+    return type(module) is kind and not heard and all(type(p) is nn.Parameter for p in module.parameters())
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
     """Every size that a layer is built with is at least one."""
     for name, size in sizes.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise ValueError(f"`{name}` must be a whole number, got {size!r}.")
         if size < 1:
             raise ValueError(f"`{name}` must be at least 1, got {size}.")

@@ -162,15 +162,17 @@ def _setup_context(ctx, inputs, output):
 
 def _backward(ctx, dy, dfinal, *_):
     x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, *saved = ctx.saved_tensors
-    inputs = (x, W_g, c, W_v, W_o, *([] if h0 is None else [h0]))
+    inputs = (x, W_g, c, W_v, W_o, h0)
+    wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
     if torch.is_grad_enabled():
         outputs = reference(x, Weights(W_g, c, W_v, W_o), h0, Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
-        gradients = torch.autograd.grad(outputs, inputs, (dy, dfinal), create_graph=True, allow_unused=True)
+        some = torch.autograd.grad(outputs, [inputs[i] for i in wanted], (dy, dfinal), create_graph=True, allow_unused=True)
+        gradients = dict(zip(wanted, some, strict=True))
     else:
         arguments = (dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, ctx.gate, ctx.block, *saved)
-        gradients = torch.ops.statemix.recurrent_layer_backward(*arguments)
-    each = [None if g is None else g.to(y.dtype) for g, y in zip(gradients, inputs, strict=False)]
-    return *each, *[None] * (11 - len(each))
+        gradients = dict(enumerate(torch.ops.statemix.recurrent_layer_backward(*arguments)))
+    each = [gradients[i].to(inputs[i].dtype) if i in wanted and gradients[i] is not None else None for i in range(len(inputs))]
+    return *each, *[None] * 5
 
 
 WEIGHTS = "Tensor x, Tensor W_g, Tensor c, Tensor W_v, Tensor W_o, Tensor? h0, Tensor? cu_seqlens, Tensor? mask, str gate, bool block"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from statemix.kernels.cpu import layer, scans
+from statemix.kernels.cpu import layer, pool, scans
 from statemix.kernels.cpu.library import Library, Missing, load
 from statemix.kernels.lanes import Sizes
 from statemix.ops.layer import LAYER_KERNELS, LayerKernel, Weights, find_layer_kernel
@@ -89,7 +89,7 @@ def layer_forward(library: Library) -> Callable[..., Any]:
         own = layer.make_layer(library, block, gate, W_g, c, W_v, W_o)
         bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
         y, final, kept = layer.forward(own, flat(x), None if h0 is None else scans.as_input(h0), bounds, real, keep)
-        return y.view(*x.shape[:2], W_o.shape[0]), final, kept.gates, kept.h, kept.entries
+        return pool.reshaped(y, (*x.shape[:2], W_o.shape[0])), final, kept.gates, kept.h, kept.entries
 
     return kernel
 
@@ -103,7 +103,7 @@ def layer_backward(library: Library) -> Callable[..., Any]:
         bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
         start, kept = None if h0 is None else scans.as_input(h0), layer.Kept(gates, h, entries)
         d = layer.backward(own, flat(dy), dfinal, flat(x), start, bounds, real, kept)
-        return d.x.view(x.shape), d.W_g, d.c, d.W_v, d.W_o, d.h0
+        return pool.reshaped(d.x, tuple(x.shape)), d.W_g, d.c, d.W_v, d.W_o, d.h0
 
     return kernel
 

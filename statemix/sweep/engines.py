@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from statemix.sweep.worker import perform
 from statemix.train import EpochReport, RunConfig, config_from_dict
 from statemix.train.plugins import load_files
 
+ERRORS = Console(stderr=True)
 Message = tuple[str, str, Any]
 Engine = Callable[[list[RunConfig], Path, int, tuple[Path, ...]], Iterator[Message]]
 
@@ -101,8 +103,12 @@ def run_on_ray(configs: list[RunConfig], runs: Path, workers: int, files: tuple[
         import ray
     except ImportError as error:
         raise SystemExit("statemix: --engine ray needs Ray. Install it with: pip install 'statemix[ray]'") from error
+    runs = runs.resolve()
     try:
-        ray.init(address="auto", log_to_driver=False)
+        cluster = ray.init(address="auto", log_to_driver=False)
+        ERRORS.print(
+            f"joined the Ray cluster at {getattr(cluster, 'address_info', {}).get('address')}; RAY_ADDRESS chooses another", markup=False
+        )
     except ConnectionError:
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
 

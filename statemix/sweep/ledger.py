@@ -55,6 +55,11 @@ class Ledger:
         """Ids of the runs that have a result."""
         return {entry.id for entry in self.read()[0] if entry.status == "done"}
 
+    def check_writable(self) -> None:
+        """Fail before anything is run, not after."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.open("ab").close()
+
     def append(self, entry: Entry) -> None:
         """Add a line, whole; begin a new one if the last was cut off."""
         self.path.parent.mkdir(parents=True, exist_ok=True)

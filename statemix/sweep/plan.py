@@ -21,10 +21,13 @@ def load_cells(path: Path) -> list[RunConfig]:
     module = load_file(path)
     if not callable(getattr(module, "cells", None)):
         raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`.")
-    configs = list(module.cells())
+    yielded = module.cells()
+    if not isinstance(yielded, Iterable):
+        raise ValueError(f"`cells` of {path} must yield RunConfig, it returned {yielded!r}.")
+    configs = list(yielded)
     for config in configs:
         if not isinstance(config, RunConfig):
-            raise TypeError(f"`cells` of {path} must yield RunConfig, got {type(config).__name__}.")
+            raise ValueError(f"`cells` of {path} must yield RunConfig, got {type(config).__name__}.")
     return list({config.id: config for config in configs}.values())
 
 

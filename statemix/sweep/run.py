@@ -64,6 +64,7 @@ def live_table(board: Board, configs: dict[str, RunConfig]) -> Iterator[Live]:
 
 def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, workers: int, files: tuple[Path, ...] = ()) -> SweepSummary:
     """Run what the ledger lacks; write each run down as it ends.  Processes that run them import `files` first."""
+    ledger.check_writable()
     _, complaints = ledger.read()
     for complaint in complaints:
         CONSOLE.print(complaint, markup=False, style="yellow")

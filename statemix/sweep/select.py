@@ -28,10 +28,10 @@ class Choice:
 def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
     """One choice for each cell among the finished runs."""
     cells: dict[str, dict[float, list[Entry]]] = defaultdict(lambda: defaultdict(list))
-    for entry in entries:
-        if entry.status == "done":
-            key = {name: value for name, value in entry.config.items() if name not in ("lr", "seed")}
-            cells[json.dumps(key, sort_keys=True)][entry.config["lr"]].append(entry)
+    once = {entry.id: entry for entry in entries if entry.status == "done"}  # two sweeps may have written the same run down
+    for entry in once.values():
+        key = {name: value for name, value in entry.config.items() if name not in ("lr", "seed")}
+        cells[json.dumps(key, sort_keys=True)][entry.config["lr"]].append(entry)
     return [choose_one(json.loads(key), by_lr, metric) for key, by_lr in cells.items()]
 
 

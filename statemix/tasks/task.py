@@ -110,6 +110,9 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
         if option not in parameters:
             known = ", ".join(parameters) or "none"
             raise ValueError(f"Unknown option of task {name!r}: {option!r}. Available: {known}.")
+        kind = parameters[option].annotation
+        if kind in (int, bool, str) and type(chosen[option]) is not kind:
+            raise ValueError(f"The option `{option}` of task {name!r} must be of type {kind.__name__}, got {chosen[option]!r}.")
     return TASKS[name](**chosen)
 
 

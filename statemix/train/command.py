@@ -1,6 +1,7 @@
 """What `statemix train` and `statemix eval` do: a progress bar, a table, and where everything was put."""
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -83,12 +84,18 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
     for name in (CONFIG, CHECKPOINT):
         if not (directory / name).is_file():
             raise FileNotFoundError(f"{directory} is not the directory of a run: it has no {name}.")
-    config = config_from_dict(json.loads((directory / CONFIG).read_text()))
+    try:
+        config = config_from_dict(json.loads((directory / CONFIG).read_text()))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{directory / CONFIG} is damaged: {error}.") from error
     task = find_task(config.task, config.task_options)
     tensors, _ = load_checkpoint(directory / CHECKPOINT)
     length = tensors["best.positions"].shape[0] if "best.positions" in tensors else config.length or task.length
     model = make_model(config, task, length, attempt=0)
-    model.load_state_dict(with_prefix(tensors, "best."))
+    try:
+        model.load_state_dict(with_prefix(tensors, "best."))
+    except RuntimeError as error:
+        raise ValueError(f"The checkpoint in {directory} does not fit its config: {str(error).splitlines()[-1].strip()}") from error
     return config, task, model.eval()
 
 
@@ -98,13 +105,16 @@ def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, s
     table = Table("length", "tokens", "sequences", "last position", title=f"{config.task}, {config.model.mixer}", title_justify="left")
     lines = []
     for length in lengths:
-        if not task.fits(length):
-            Console(stderr=True).print(f"length {length} left out; the task {task.name!r} has lengths {task.lengths}", markup=False)
+        longest = getattr(model, "length", None)
+        if not task.fits(length) or (longest is not None and length > longest):
+            reason = f"the task {task.name!r} has lengths {task.lengths}" + ("" if longest is None else f", the model {longest} positions")
+            Console(stderr=True).print(f"length {length} left out: {reason}", markup=False)
             continue
         fresh = task.examples(examples, length, np.random.default_rng([seed, length]))
         accuracy = measure_accuracy(model, fresh, task.classes)
         table.add_row(str(length), f"{accuracy.token:.4f}", f"{accuracy.sequence:.4f}", f"{accuracy.by_position[-1]:.4f}")
-        lines.append({"run": config.id, "length": length, **asdict(accuracy)})
+        by_position = [None if math.isnan(share) else share for share in accuracy.by_position]
+        lines.append({"run": config.id, "length": length, **asdict(accuracy), "by_position": by_position})
     Console().print(table)
     if out is not None:
         with out.open("a") as file:

@@ -59,10 +59,15 @@ class RunConfig:
         for name in ("train_examples", "test_examples", "batch", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("weight_decay", "warmup", "clip", "patience", "restart_after", "max_steps", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
+        if self.length is not None and self.length < 1:
+            raise ValueError(f"`length` must be at least 1, got {self.length}.")
         for name in ("lr", "min_lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above zero, got {getattr(self, name)}.")
-        if self.curriculum != tuple(sorted(self.curriculum)):
+        if list(self.curriculum) != sorted(self.curriculum) or any(length < 1 for length in self.curriculum):
             raise ValueError(f"`curriculum` must list growing lengths, got {self.curriculum}.")
 
     @property
@@ -77,13 +82,16 @@ class RunConfig:
 
 def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
     """The config that `data`, read from JSON, describes."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("model", {}), Mapping):
+        raise ValueError(f"A config must be a JSON object whose model is one too, got {str(data)[:60]}.")
     version = data.get("version", VERSION)
     if version > VERSION:
         raise ValueError(f"The config was written by a newer statemix (version {version}, this one reads {VERSION}). Upgrade statemix.")
-    known = {f.name for f in fields(RunConfig)}
-    unknown = sorted(set(data) - known)
-    if unknown:
-        raise ValueError(f"Unknown fields of a config: {', '.join(unknown)}. Available: {', '.join(sorted(known))}.")
+    for kind, given in ((RunConfig, data), (ModelConfig, data.get("model", {}))):
+        known = {f.name for f in fields(kind)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ValueError(f"Unknown fields of a config: {', '.join(unknown)}. Available: {', '.join(sorted(known))}.")
     values = dict(data)
     values["model"] = ModelConfig(**values.get("model", {}))
     values["curriculum"] = tuple(values.get("curriculum", ()))

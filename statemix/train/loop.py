@@ -75,6 +75,8 @@ def prefix_length(run: Run) -> int:
 def train_step(run: Run) -> tuple[float, float, float]:
     """One step: the loss, the accuracy of the batch, and that of its last position."""
     inputs, targets = batch_of(run)
+    if not (targets != IGNORE).any():
+        raise ValueError(f"No position of the first {inputs.shape[1]} is scored in the task {run.task.name!r}. Begin the curriculum later.")
     rate = learning_rate(run.config, run.counters.step, run.total_steps)
     for group in run.optimiser.param_groups:
         group["lr"] = rate
@@ -153,9 +155,9 @@ def is_over(run: Run) -> bool:
 
 def train(config: RunConfig, directory: Path, *, resume: bool = True, observer: Observer | None = None) -> RunResult:
     """Train to the end in `directory`, going on from its checkpoint if there is one; return and write the result."""
-    finished = directory / RESULT
-    if resume and finished.exists():
-        return RunResult(**json.loads(finished.read_text()))
+    finished = read_result(config, directory) if resume else None
+    if finished is not None:
+        return finished
     directory.mkdir(parents=True, exist_ok=True)
     run = start_run(config)
     if resume and (directory / CHECKPOINT).exists():
@@ -179,6 +181,21 @@ def train(config: RunConfig, directory: Path, *, resume: bool = True, observer: 
         if observer is not None:
             observer(run, report)
     return finish(run, directory)
+
+
+def read_result(config: RunConfig, directory: Path) -> RunResult | None:
+    """The result of a run that has ended in `directory`; one that cannot be read is put aside."""
+    path = directory / RESULT
+    if not path.exists():
+        return None
+    try:
+        result = RunResult(**json.loads(path.read_text()))
+    except (json.JSONDecodeError, TypeError):
+        path.rename(path.with_name(f"{RESULT}.damaged"))
+        return None
+    if result.id != config.id:
+        raise ValueError(f"{directory} holds the result of another config, {result.id}. Choose another directory, or delete it.")
+    return result
 
 
 def finish(run: Run, directory: Path) -> RunResult:

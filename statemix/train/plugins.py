@@ -22,6 +22,9 @@ def load_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
+    except SyntaxError as error:
+        del sys.modules[name]
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}.") from error
     except BaseException:
         del sys.modules[name]
         raise

@@ -47,11 +47,16 @@ def empty(shape: tuple[int, ...]) -> Tensor:
     block = take(size)
     memory = (ctypes.c_char * size).from_buffer(block)
     weakref.finalize(memory, give_back, block).atexit = False
-    tensor = torch.frombuffer(memory, dtype=torch.float32, count=count).view(shape)
+    tensor = reshaped(torch.frombuffer(memory, dtype=torch.float32, count=count), shape)
     # As torch.empty does in this mode.
     if torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
         tensor.fill_(torch.nan)
     return tensor
+
+
+def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The memory of a contiguous tensor in another shape, and not as a view of it: what an op returns may be changed in place."""
+    return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), shape)  # type: ignore[call-overload]
 
 
 def empty_like(x: Tensor) -> Tensor:
