@@ -57,24 +57,30 @@ def test_a_failed_run_is_written_down_with_its_reason(tmp_path, capsys):
 
 
 def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
-    slow = replace(TINY, epochs=100_000, train_examples=32)
-    started = []
+    endless = replace(TINY, epochs=10**6, train_examples=32, solved=2.0)
+    metrics, killers = tmp_path / "runs" / endless.id / "metrics.jsonl", []
     original = engines_module.Worker.give
+
+    def kill_when_at_work(pid):
+        while not (metrics.exists() and metrics.read_text()):
+            time.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
 
     def give(self, config):
         original(self, config)
-        if config.id == slow.id:
-            started.append(self.process.pid)
-            threading.Timer(6.0, os.kill, (self.process.pid, signal.SIGKILL)).start()
+        if config.id == endless.id:
+            killers.append(threading.Thread(target=kill_when_at_work, args=(self.process.pid,)))
+            killers[-1].start()
 
     monkeypatch.setattr(engines_module.Worker, "give", give)
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    configs = [slow, TINY, replace(TINY, seed=1), replace(TINY, seed=2)]
+    configs = [endless, TINY, replace(TINY, seed=1), replace(TINY, seed=2)]
     summary = sweep(configs, ledger, tmp_path / "runs", engine="local", workers=2)
-    assert len(started) == 1
+    killers[0].join()
+    assert len(killers) == 1
     assert (summary.done, summary.failed) == (3, 1)
     failed = next(e for e in ledger.read()[0] if e.status == "failed")
-    assert failed.id == slow.id
+    assert failed.id == endless.id
     assert "SIGKILL" in failed.reason
 
 
