@@ -244,7 +244,5 @@ def test_a_ledger_that_cannot_be_written_stops_the_sweep_before_it_runs(tmp_path
 def test_ray(tmp_path):
     pytest.importorskip("ray", reason="ray is only in the extra `ray`")
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    started = time.monotonic()
     summary = sweep([TINY, BROKEN], ledger, tmp_path / "runs", engine="ray", workers=1)
     assert (summary.done, summary.failed) == (1, 1)
-    assert time.monotonic() > started
