@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from statemix.bench.measure import Row, check_writable, report, show_progress
+from statemix.bench.rivals import by_loop
 from statemix.ops import gated_block_scan, gated_companion_scan
 
 Scan = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -39,12 +40,8 @@ def differentiate(scan: Scan, gates: Tensor, v: Tensor) -> dict[str, Tensor]:
 
 def plain_block(gates: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """The definition of `gated_block_scan`, in torch alone."""
-    w = torch.softmax(gates, -1)
-    h, outputs = torch.zeros_like(v[:, 0]), []
-    for w_t, b_t in zip(w[..., :-1].unbind(1), (w[..., -1] * v).unbind(1), strict=True):
-        h = (w_t * h.unsqueeze(-2)).sum(-1) + b_t
-        outputs.append(h)
-    return torch.stack(outputs, 1), h
+    h = by_loop(gates, v)
+    return h, h[:, -1]
 
 
 def plain_companion(gates: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

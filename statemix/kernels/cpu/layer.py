@@ -112,11 +112,11 @@ def backward(
     dx = pool.empty(tuple(x.shape))
     dW, dc, dW_o = torch.zeros_like(layer.W), torch.zeros_like(layer.c), torch.zeros_like(layer.W_o)
     dgates, dh = pool.empty((longest, sizes.inputs)), pool.empty((longest, sizes.states))
-    again = Kept(kept.gates, kept.h, kept.entries) if keep else Kept(torch.empty_like(dgates), torch.empty_like(dh), kept.entries)
+    scratch = None if keep else (torch.empty_like(dgates), torch.empty_like(dh))
     for s in reversed(list(stretches(bounds))):
         rows, local = slice(s.a, s.b), slice(0, s.b - s.a)
         start = entering(layer, s, kept, h0, keep)
-        gates, h = (kept.gates[rows], kept.h[rows]) if keep else (again.gates[local], again.h[local])
+        gates, h = (kept.gates[rows], kept.h[rows]) if scratch is None else (scratch[0][local], scratch[1][local])
         if not keep:
             torch.addmm(layer.c, x[rows], layer.W.t(), out=gates)
             scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, x), h)
