@@ -18,6 +18,7 @@ from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tr
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
 from statemix.train.command import load_trained
 from statemix.train.metrics import score
+from statemix.train.state import Counters
 from statemix.train.track import open_tracker
 
 SMALL = RunConfig(
@@ -222,7 +223,7 @@ def test_a_loss_that_explodes_stops_the_run(tmp_path):
 
 def test_learning_rate_is_a_cosine_with_warm_up():
     config = replace(SMALL, lr=1.0, min_lr=0.1, warmup=4)
-    rates = [loop.learning_rate(config, step, 14) for step in range(15)]
+    rates = [loop.learning_rate(config, Counters(step), 14) for step in range(15)]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert rates[4] == 1.0
     assert rates[9] == pytest.approx(0.55)

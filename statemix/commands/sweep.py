@@ -19,6 +19,8 @@ class Sweep:
 
     experiment: tyro.conf.Positional[Path]
     """The Python file."""
+    scale: Literal["laptop", "paper"] = "laptop"
+    """Sizes that a CPU can run, or those of the paper, where the experiment offers both."""
     ledger: Path = Path("results/ledger.jsonl")
     """Where finished runs are written down."""
     runs: Path = Path("runs")
@@ -41,7 +43,8 @@ class Sweep:
             raise SystemExit(f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}.")
         from statemix.sweep.command import run_sweep
 
-        run_sweep(self.experiment, self.ledger, self.runs, self.engine, self.workers, (self.job_idx, self.num_jobs), dry_run=self.dry_run)
+        job = (self.job_idx, self.num_jobs)
+        run_sweep(self.experiment, self.ledger, self.runs, self.engine, self.workers, job, scale=self.scale, dry_run=self.dry_run)
 
 
 SweepCommand = Annotated[Sweep, tyro.conf.subcommand("sweep")]

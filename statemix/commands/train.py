@@ -72,7 +72,13 @@ class Train:
     curriculum: tuple[int, ...] = ()
     """Lengths of prefixes to begin with, each until its last position is learnt: 2 3 4 6 9 13 for S5."""
     restart_after: int = 0
-    """Begin anew with other weights if training has not got there after so many steps, 0 for never."""
+    """Begin anew with other weights if a stage of the curriculum takes more steps than this, 0 for never."""
+    decay: int = 0
+    """Keep lr constant until whole sequences are learnt, then let it go down in so many steps and end; 0 for a cosine."""
+    sharpen: float = 1.0
+    """Factor by which gates grow in every step of the decay: 1.005 makes a solution hold at a hundred times the length."""
+    preset: Literal["none", "tracking"] = "none"
+    """tracking: curriculum, restarts, decay, sharpening and their lr, set for you; `statemix train s5 --block-size 5 --preset tracking`."""
     protocol: Literal["honest", "paper"] = "honest"
     """honest: chosen on validation, reported on test. paper: as published, chosen on test, no BOS, no early stop (with --epochs 200)."""
     seed: int = 0
@@ -100,7 +106,7 @@ class Train:
     def run_config(self) -> Any:
         """The `RunConfig` that these options describe."""
         from statemix.models import ModelConfig
-        from statemix.train import RunConfig, paper_protocol
+        from statemix.train import RunConfig, paper_protocol, tracking_preset
 
         sizes = dict(zip(SIZES[self.mixer], (self.blocks, self.block_size), strict=True)) if self.mixer in SIZES else {}
         options = sizes | read_options(self.options, "--options")
@@ -117,8 +123,12 @@ class Train:
             warmup=self.warmup,
             curriculum=self.curriculum,
             restart_after=self.restart_after,
+            decay=self.decay,
+            sharpen=self.sharpen,
             seed=self.seed,
         )
+        if self.preset == "tracking":
+            config = tracking_preset(config)
         return paper_protocol(config) if self.protocol == "paper" else config
 
 

@@ -15,6 +15,8 @@ from statemix.ops.normalise import find_normaliser
 from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 
+SATURATING = ("softmax", "sigmoid", "tanh")
+
 
 class LinearRecurrentUnit(nn.Module, ABC):
     """`W_g`, `W_v` and `W_o` around a state of n × m numbers, written by `rows` rows of m + 1 gates."""
@@ -54,6 +56,13 @@ class LinearRecurrentUnit(nn.Module, ABC):
         self.W_o.reset_parameters()
         if self.h0 is not None:
             nn.init.normal_(self.h0, std=INIT_STD)
+
+    @torch.no_grad()
+    def sharpen(self, factor: float) -> None:
+        """Multiply the raw gates: rows come closer to choosing a single entry, and states last longer."""
+        if self.gate not in SATURATING:
+            raise ValueError(f"Only gates that saturate can be sharpened ({', '.join(SATURATING)}), got {self.gate!r}.")
+        torch._foreach_mul_(list(self.W_g.parameters()), factor)
 
     @property
     def state_size(self) -> int:

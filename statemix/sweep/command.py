@@ -11,9 +11,11 @@ from statemix.sweep.run import sweep
 from statemix.sweep.select import choose
 
 
-def run_sweep(experiment: Path, ledger: Path, runs: Path, engine: str, workers: int, job: tuple[int, int], *, dry_run: bool) -> None:
+def run_sweep(
+    experiment: Path, ledger: Path, runs: Path, engine: str, workers: int, job: tuple[int, int], *, scale: str, dry_run: bool
+) -> None:
     """Run the missing cells, then show what the experiment's cells have come to."""
-    configs, book = share(load_cells(experiment), *job), Ledger(ledger)
+    configs, book = share(load_cells(experiment, scale), *job), Ledger(ledger)
     if dry_run:
         done = book.done()
         for config in configs:

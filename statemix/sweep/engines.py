@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from statemix.sweep.worker import perform
+from statemix.sweep.worker import find_measure, perform
 from statemix.train import EpochReport, RunConfig, config_from_dict
-from statemix.train.plugins import load_files
 
 ERRORS = Console(stderr=True)
 Message = tuple[str, str, Any]
@@ -29,14 +28,14 @@ def serve(connection: Connection, runs: Path, files: tuple[Path, ...]) -> None:
     """A worker: one thread, one run after the other, until there are no more."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    load_files(files)
+    measure = find_measure(files)
     while (data := connection.recv()) is not None:
         config = config_from_dict(data)
 
         def tell(epoch: EpochReport, id_: str = config.id) -> None:
             connection.send(("epoch", id_, asdict(epoch)))
 
-        connection.send(("end", config.id, perform(config, runs, tell)))
+        connection.send(("end", config.id, perform(config, runs, tell, measure)))
 
 
 class Worker:
@@ -115,8 +114,7 @@ def run_on_ray(configs: list[RunConfig], runs: Path, workers: int, files: tuple[
     @ray.remote(num_cpus=1, max_retries=0)
     def task(data: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
         torch.set_num_threads(1)
-        load_files(files)
-        return perform(config_from_dict(data), runs, lambda epoch: None)
+        return perform(config_from_dict(data), runs, lambda epoch: None, find_measure(files))
 
     try:
         pending = {task.remote(asdict(config)): config.id for config in configs}

@@ -1,34 +1,68 @@
-"""An experiment is a Python file with `cells()`, which yields the configs of its runs.
+"""An experiment is a Python file with `cells()`, which yields the runs of the experiment.
 
-def cells() -> Iterator[RunConfig]:
-    for m in (1, 2, 3):
-        for seed in range(5):
-            yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
+    def cells() -> Iterator[RunConfig]:
+        for m in (1, 2, 3):
+            for seed in range(5):
+                yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
+
+It may yield `Cell(row, column, variant, config)` instead, to say where in a table or figure a run belongs; `cells(scale)` may offer sizes to
+choose from, "laptop" if nobody does; and `measure(config, task, model)`, if it is there, looks at each trained model, and what it returns is
+kept in the ledger with the result.
 """
 
+import inspect
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 
 from statemix.train import RunConfig
 from statemix.train.plugins import load_file
 
+SCALES = ("laptop", "paper")
 
-def load_cells(path: Path) -> list[RunConfig]:
-    """The configs that an experiment yields, each once."""
+
+@dataclass(frozen=True)
+class Cell:
+    """A run and its place: the row and column of a table or figure, and the recipe by which it is trained."""
+
+    row: str
+    column: str
+    variant: str
+    config: RunConfig
+
+
+def load_experiment(path: Path) -> ModuleType:
+    """The module of an experiment, which has `cells`."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no experiment {path}. An experiment is a Python file with a function `cells`.")
     module = load_file(path)
     if not callable(getattr(module, "cells", None)):
         raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`.")
-    yielded = module.cells()
+    return module
+
+
+def load_places(path: Path, scale: str = "laptop") -> list[Cell]:
+    """All cells of an experiment; a bare config has no place."""
+    module = load_experiment(path)
+    takes_scale = bool(inspect.signature(module.cells).parameters)
+    if scale not in SCALES:
+        raise ValueError(f"Unknown scale {scale!r}. Available: {', '.join(SCALES)}.")
+    if scale != SCALES[0] and not takes_scale:
+        raise ValueError(f"The experiment {path} has one scale only: its `cells` takes no argument.")
+    yielded = module.cells(scale) if takes_scale else module.cells()
     if not isinstance(yielded, Iterable):
         raise ValueError(f"`cells` of {path} must yield RunConfig, it returned {yielded!r}.")
-    configs = list(yielded)
-    for config in configs:
-        if not isinstance(config, RunConfig):
-            raise ValueError(f"`cells` of {path} must yield RunConfig, got {type(config).__name__}.")
-    return list({config.id: config for config in configs}.values())
+    cells = [Cell("", "", "", cell) if isinstance(cell, RunConfig) else cell for cell in yielded]
+    for cell in cells:
+        if not isinstance(cell, Cell):
+            raise ValueError(f"`cells` of {path} must yield RunConfig, got {type(cell).__name__}.")
+    return cells
+
+
+def load_cells(path: Path, scale: str = "laptop") -> list[RunConfig]:
+    """The configs that an experiment yields, each once."""
+    return list({cell.config.id: cell.config for cell in load_places(path, scale)}.values())
 
 
 def grid(config: RunConfig, lrs: Iterable[float], seeds: Iterable[int]) -> Iterator[RunConfig]:

@@ -2,15 +2,22 @@
 
 import fcntl
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
 from statemix.train.checkpoint import DamagedCheckpoint
+from statemix.train.command import load_trained
+from statemix.train.plugins import load_file
 from statemix.train.state import CHECKPOINT
+
+Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
 
 
 class Busy(RuntimeError):
@@ -29,8 +36,15 @@ def entered(directory: Path) -> Iterator[None]:
         yield
 
 
-def perform(config: RunConfig, runs: Path, report: Callable[[EpochReport], None]) -> tuple[dict[str, Any] | None, str | None]:
-    """Train; return the result, or the reason why there is none."""
+def find_measure(files: Iterable[Path]) -> Measure | None:
+    """The `measure` of the first file that has one."""
+    return next((module.measure for module in map(load_file, files) if hasattr(module, "measure")), None)
+
+
+def perform(
+    config: RunConfig, runs: Path, report: Callable[[EpochReport], None], measure: Measure | None = None
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Train, and measure what the experiment wants measured; return the result, or the reason why there is none."""
     directory = runs / config.id
     try:
         with entered(directory):
@@ -39,7 +53,8 @@ def perform(config: RunConfig, runs: Path, report: Callable[[EpochReport], None]
             except DamagedCheckpoint:
                 (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
                 result = train(config, directory, observer=lambda _, epoch: report(epoch))
-            return asdict(result), None
+            measured = {} if measure is None else {"measured": measure(*load_trained(directory))}
+            return asdict(result) | measured, None
     except Exception as error:  # whatever ends a run is that run's own affair, and is written down
         place = traceback.extract_tb(error.__traceback__)[-1]
         return None, f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"

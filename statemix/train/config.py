@@ -10,6 +10,8 @@ from statemix.models import ModelConfig
 
 VERSION = 1  # raised when a field changes its meaning
 PROTOCOLS = ("honest", "paper")
+TRACKING_LENGTH = 16
+TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,11 @@ class RunConfig:
         patience: epochs without a better validation accuracy before a run ends early, 0 for never.
         solved: a validation accuracy that ends a run, above 1 for never.
         curriculum: lengths of prefixes to begin with; the next is taken when the last position of a prefix is learnt.
-        restart_after: steps after which a run whose training accuracy is below .99 begins anew with other weights, 0 for never.
+        restart_after: steps, after the warm-up, in one stage of a curriculum, or without one in all, after which a run begins anew with
+            other weights, 0 for never.
+        decay: steps in which `lr`, constant till then, goes down to `min_lr` once whole sequences are learnt in training; the run then ends,
+            or begins anew if it still makes mistakes.  0 for a cosine over all steps.
+        sharpen: factor by which the weights of the gates grow in every step of the decay: rows of softmax come to choose one entry.
         max_steps: stop here at the latest, 0 for all epochs.
     """
 
@@ -49,6 +55,8 @@ class RunConfig:
     solved: float = 0.9999
     curriculum: tuple[int, ...] = ()
     restart_after: int = 0
+    decay: int = 0
+    sharpen: float = 1.0
     max_steps: int = 0
     seed: int = 0
     version: int = VERSION
@@ -59,7 +67,7 @@ class RunConfig:
         for name in ("train_examples", "test_examples", "batch", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
-        for name in ("weight_decay", "warmup", "clip", "patience", "restart_after", "max_steps", "seed"):
+        for name in ("weight_decay", "warmup", "clip", "patience", "restart_after", "decay", "max_steps", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if self.length is not None and self.length < 1:
@@ -67,6 +75,10 @@ class RunConfig:
         for name in ("lr", "min_lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above zero, got {getattr(self, name)}.")
+        if not 1.0 <= self.sharpen < 2.0:
+            raise ValueError(f"`sharpen` must be at least 1 and below 2, got {self.sharpen}.")
+        if self.sharpen > 1.0 and not self.decay:
+            raise ValueError(f"`sharpen` = {self.sharpen} acts in the steps of `decay`, which has none. Set `decay`, to 300 perhaps.")
         if list(self.curriculum) != sorted(self.curriculum) or any(length < 1 for length in self.curriculum):
             raise ValueError(f"`curriculum` must list growing lengths, got {self.curriculum}.")
 
@@ -101,4 +113,28 @@ def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
 def paper_protocol(config: RunConfig) -> RunConfig:
     """The same run as the paper describes it, whose runs had 200 epochs: no BOS, no early stop, no curriculum."""
     model = replace(config.model, bos=False)
-    return replace(config, protocol="paper", model=model, patience=0, solved=2.0, curriculum=(), restart_after=0, warmup=0, clip=0.0)
+    return replace(
+        config,
+        protocol="paper",
+        model=model,
+        patience=0,
+        solved=2.0,
+        curriculum=(),
+        restart_after=0,
+        decay=0,
+        sharpen=1.0,
+        warmup=0,
+        clip=0.0,
+    )
+
+
+def tracking_preset(config: RunConfig) -> RunConfig:
+    """The same run with every aid that makes learning to track states reliable; the layer stays as it is.
+
+    A BOS token, prefixes that grow by half, a large constant rate with restarts, and gates that are sharpened while it decays.
+    """
+    length = config.length or TRACKING_LENGTH
+    stages = tuple(stage for stage in TRACKING_STAGES if stage < length)
+    model = replace(config.model, channel_mixer="none", bos=True)
+    aids = replace(config, model=model, length=length, curriculum=stages, restart_after=200, decay=300, sharpen=1.005)
+    return replace(aids, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from statemix.layers.unit import LinearRecurrentUnit
 from statemix.tasks import IGNORE, shared_inputs
 from statemix.train.checkpoint import write_atomically
 from statemix.train.config import RunConfig
@@ -25,6 +26,7 @@ from statemix.train.state import (
     CONFIG,
     METRICS,
     RESULT,
+    Counters,
     EpochReport,
     Run,
     RunResult,
@@ -37,17 +39,25 @@ from statemix.train.state import (
 )
 
 CHECKPOINT_SECONDS = 5.0
-CURRICULUM_STEPS, CURRICULUM_ACCURACY = 50, 0.9
-RESTART_ACCURACY = 0.99
+WATCHED_STEPS = 25  # after which the accuracy in training is looked at
+STAGE_ACCURACY, LEARNT_ACCURACY, CERTAIN = 0.9, 0.99, 0.9999  # for the next stage, for the decay, for the end
 
 
 Observer = Callable[[Run, EpochReport], None]
 
 
-def learning_rate(config: RunConfig, step: int, total: int) -> float:
-    """Linear warm-up, then a cosine from `lr` to `min_lr`."""
+def clocks() -> tuple[float, float]:
+    """Wall time, and the processor's time in this process."""
+    return time.perf_counter(), time.process_time()
+
+
+def learning_rate(config: RunConfig, counters: Counters, total: int) -> float:
+    """Linear warm-up; then a cosine from `lr` to `min_lr`, or, with `decay`, a constant until that begins, and a line."""
+    step = counters.attempt_step if config.decay else counters.step
     if step < config.warmup:
         return config.lr * (step + 1) / config.warmup
+    if config.decay:
+        return config.lr + (config.min_lr - config.lr) * max(0, counters.decay_step) / config.decay
     progress = (step - config.warmup) / max(1, total - config.warmup)
     return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
@@ -77,7 +87,7 @@ def train_step(run: Run) -> tuple[float, float, float]:
     inputs, targets = batch_of(run)
     if not (targets != IGNORE).any():
         raise ValueError(f"No position of the first {inputs.shape[1]} is scored in the task {run.task.name!r}. Begin the curriculum later.")
-    rate = learning_rate(run.config, run.counters.step, run.total_steps)
+    rate = learning_rate(run.config, run.counters, run.total_steps)
     for group in run.optimiser.param_groups:
         group["lr"] = rate
     logits, _ = run.model(inputs)
@@ -97,23 +107,55 @@ def train_step(run: Run) -> tuple[float, float, float]:
 
 
 def advance(run: Run, accuracy: float, last: float) -> None:
-    """Count the step; take the next stage of the curriculum, or begin anew, where that is due."""
-    counters, config = run.counters, run.config
-    watched = last if config.curriculum and counters.stage < len(config.curriculum) else accuracy
-    counters = replace(counters, step=counters.step + 1, attempt_step=counters.attempt_step + 1, hits=counters.hits + watched)
-    if counters.attempt_step % CURRICULUM_STEPS == 0:
-        mean = counters.hits / CURRICULUM_STEPS
-        grows = counters.stage < len(config.curriculum) and mean > CURRICULUM_ACCURACY
-        counters = replace(counters, hits=0.0, stage=counters.stage + grows)
-        finished = counters.stage >= len(config.curriculum) and mean > RESTART_ACCURACY
-        if config.restart_after and counters.attempt_step >= config.restart_after and not finished:
-            counters = replace(counters, attempt=counters.attempt + 1, attempt_step=0, stage=0)
-            run.model = make_model(config, run.task, run.data["train"].inputs.shape[1], counters.attempt)
+    """Count the step; every few steps take the next stage of the curriculum, begin to decay, end, or begin anew, where that is due."""
+    config, counters = run.config, run.counters
+    if counters.decay_step >= 0 and config.sharpen > 1.0:
+        sharpen(run.model, config.sharpen)
+    counters = replace(
+        counters,
+        step=counters.step + 1,
+        attempt_step=counters.attempt_step + 1,
+        stage_step=counters.stage_step + 1,
+        decay_step=counters.decay_step + (counters.decay_step >= 0),
+        hits=counters.hits + (last if counters.stage < len(config.curriculum) else accuracy),
+    )
+    if counters.attempt_step % WATCHED_STEPS == 0:
+        run.counters = replace(judge(config, counters, counters.hits / WATCHED_STEPS), hits=0.0)
+        if run.counters.attempt > counters.attempt:
+            run.model = make_model(config, run.task, run.data["train"].inputs.shape[1], run.counters.attempt)
             run.optimiser = make_optimiser(config, run.model)
-    run.counters = counters
+    else:
+        run.counters = counters
 
 
-def end_epoch(run: Run, loss: float, train: float, started: float) -> EpochReport:
+def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
+    """What follows from the mean accuracy of the last steps: of a prefix's last position, or of whole sequences after all stages."""
+    if counters.decay_step >= 0:
+        if counters.decay_step < config.decay or not config.decay:
+            return counters
+        return replace(counters, ended=True) if accuracy >= CERTAIN else anew(counters)
+    if counters.stage < len(config.curriculum):
+        if accuracy > STAGE_ACCURACY:
+            return replace(counters, stage=counters.stage + 1, stage_step=0)
+    elif accuracy > LEARNT_ACCURACY:
+        return replace(counters, decay_step=0)
+    allowed = config.restart_after + (config.warmup if counters.stage == 0 else 0)
+    return anew(counters) if 0 < config.restart_after and counters.stage_step >= allowed else counters
+
+
+def anew(counters: Counters) -> Counters:
+    """The next attempt, from its first step."""
+    return replace(counters, attempt=counters.attempt + 1, attempt_step=0, stage=0, stage_step=0, decay_step=-1)
+
+
+def sharpen(model: nn.Module, factor: float) -> None:
+    """Let the raw gates of every recurrent unit grow."""
+    for module in model.modules():
+        if isinstance(module, LinearRecurrentUnit):
+            module.sharpen(factor)
+
+
+def end_epoch(run: Run, loss: float, train: float, started: tuple[float, float]) -> EpochReport:
     """Evaluate; remember the best weights so far."""
     counters, config = run.counters, run.config
     validation = measure_accuracy(run.model, run.data["validation"], run.task.classes)
@@ -125,8 +167,9 @@ def end_epoch(run: Run, loss: float, train: float, started: float) -> EpochRepor
         run.best = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
         counters = replace(counters, best_epoch=epoch, best_accuracy=chosen)
     counters = replace(counters, since_best=since_best)
-    run.counters = replace(counters, seconds=counters.seconds + time.perf_counter() - started)
-    rate = learning_rate(config, counters.step, run.total_steps)
+    seconds, cpu_seconds = (now - then for now, then in zip(clocks(), started, strict=True))
+    run.counters = replace(counters, seconds=counters.seconds + seconds, cpu_seconds=counters.cpu_seconds + cpu_seconds)
+    rate = learning_rate(config, counters, run.total_steps)
     report = EpochReport(
         epoch,
         counters.step,
@@ -146,8 +189,8 @@ def end_epoch(run: Run, loss: float, train: float, started: float) -> EpochRepor
 def is_over(run: Run) -> bool:
     """Whether all steps are done, the task is solved, or nothing has got better for long."""
     counters, config = run.counters, run.config
-    if counters.step >= run.total_steps:
-        return True
+    if counters.step >= run.total_steps or config.decay:
+        return counters.ended or counters.step >= run.total_steps
     if prefix_length(run) < run.data["train"].inputs.shape[1]:
         return False
     return counters.best_accuracy >= config.solved or 0 < config.patience <= counters.since_best
@@ -166,12 +209,14 @@ def train(config: RunConfig, directory: Path, *, resume: bool = True, observer: 
     write_metrics(run, directory)
     saved = time.perf_counter()
     while not is_over(run):
-        started, losses, accuracies = time.perf_counter(), [], []
+        started, losses, accuracies = clocks(), [], []
         for _ in range(min(run.steps_per_epoch, run.total_steps - run.counters.step)):
             loss, accuracy, last = train_step(run)
             losses.append(loss)
             accuracies.append(accuracy)
             advance(run, accuracy, last)
+            if run.counters.ended:
+                break
         report = end_epoch(run, float(np.mean(losses)), float(np.mean(accuracies)), started)
         with (directory / METRICS).open("a") as lines:
             lines.write(json.dumps(asdict(report)) + "\n")
@@ -217,6 +262,7 @@ def finish(run: Run, directory: Path) -> RunResult:
         test=as_numbers(test),
         shared_inputs=shared_inputs(run.data),
         seconds=run.counters.seconds,
+        cpu_seconds=run.counters.cpu_seconds,
     )
     write_atomically(directory / RESULT, json.dumps(asdict(result)).encode())
     return result

@@ -19,17 +19,21 @@ CHECKPOINT, METRICS, CONFIG, RESULT = "checkpoint.safetensors", "metrics.jsonl",
 
 @dataclass(frozen=True)
 class Counters:
-    """Where a run stands; a checkpoint holds them as JSON."""
+    """Where a run stands; a checkpoint holds them as JSON.  `decay_step` is -1 until the decay begins."""
 
     step: int = 0
     attempt: int = 0
     attempt_step: int = 0
     stage: int = 0
+    stage_step: int = 0
+    decay_step: int = -1
+    ended: bool = False
     best_epoch: int = -1
     best_accuracy: float = -1.0
     since_best: int = 0
     hits: float = 0.0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class RunResult:
     test: dict[str, float]
     shared_inputs: int
     seconds: float
+    cpu_seconds: float
 
 
 @dataclass

@@ -1,0 +1,83 @@
+"""Products of permutations (the paper's table of S3, S4 and S5): a running product at every step, 16 steps.
+
+Two recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
+Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs.  Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from statemix.models import ModelConfig
+from statemix.paper import BASELINES, bdlru, hlru, with_row
+from statemix.sweep import Cell
+from statemix.train import RunConfig, tracking_preset
+
+
+@dataclass(frozen=True)
+class Column:
+    """A group and how many sequences of it are seen in training."""
+
+    task: str
+    examples: int
+    batch: int
+    epochs: int
+
+
+COLUMNS = {
+    "S3-10k": Column("s3", 10_000, 128, 20),
+    "S4-50k": Column("s4", 50_000, 128, 6),
+    "S5-100k": Column("s5", 100_000, 128, 4),
+    "S3-250": Column("s3", 250, 32, 150),
+    "S4-3k": Column("s4", 3_000, 32, 25),
+}
+MAIN = [bdlru(m) for m in (1, 2, 3, 4, 5)]
+BLOCKS = [bdlru(m) for m in (6, 8, 16)]
+ORDERS = [hlru(m) for m in (1, 2, 3, 4, 5, 6, 8, 16)]
+
+
+def plain(row: str, column: str, lr: float, seed: int) -> Cell:
+    """The honest protocol at laptop scale."""
+    c = COLUMNS[column]
+    model = with_row(ModelConfig(width=64), row, states=96)
+    config = RunConfig(c.task, model, train_examples=c.examples, batch=c.batch, epochs=c.epochs, lr=lr, clip=1.0, seed=seed)
+    return Cell(row, column, "plain", replace(config, patience=c.epochs // 2))
+
+
+def tracking(row: str, column: str, seed: int) -> Cell:
+    """With every aid, and at most so many steps; 160 states without a channel mixer."""
+    c = COLUMNS[column]
+    model = with_row(ModelConfig(width=64), row, states=160)
+    config = tracking_preset(RunConfig(c.task, model, train_examples=c.examples, seed=seed))
+    return Cell(row, column, "tracking", replace(config, batch=c.batch, epochs=1000, max_steps=6000))
+
+
+def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
+    c = COLUMNS[column]
+    model = with_row(ModelConfig(width=128), row, states=128)
+    for lr in (1e-3, 5e-4, 1e-4):
+        for seed in range(5):
+            yield Cell(row, column, "plain", RunConfig(c.task, model, train_examples=c.examples, lr=lr, epochs=200, seed=seed))
+
+
+def cells(scale: str) -> Iterator[Cell]:
+    """What tells most comes first."""
+    rows = [*MAIN, "LSTM", *BLOCKS, *ORDERS, *BASELINES[1:]]
+    if scale == "paper":
+        for column in COLUMNS:
+            for row in rows:
+                yield from as_in_the_paper(row, column)
+        return
+    main_columns = ("S3-10k", "S4-50k", "S5-100k")
+    for column in main_columns:
+        for row in [*MAIN, "LSTM"]:
+            yield plain(row, column, 3e-3, 0)
+    for column in main_columns:
+        for row in MAIN:
+            yield tracking(row, column, 0)
+    for column in COLUMNS:
+        for row in rows:
+            yield plain(row, column, 3e-3, 0)
+    for seed in (1, 2):
+        for row in [*MAIN, "LSTM"]:
+            for column in COLUMNS:
+                yield plain(row, column, 3e-3, seed)

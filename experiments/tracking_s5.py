@@ -1,0 +1,58 @@
+"""State tracking made reliable: S5 with blocks of five, the preset, and the preset without each of its aids; five seeds each.
+
+Each trained model is also tested far beyond the sixteen steps it was trained at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from statemix.models import ModelConfig
+from statemix.sweep import Cell
+from statemix.tasks import Task
+from statemix.train import RunConfig, tracking_preset
+from statemix.train.metrics import measure_accuracy
+
+SEEDS = range(100, 105)
+LENGTHS = (16, 64, 256, 1024, 4096)
+
+
+def preset(seed: int) -> RunConfig:
+    model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
+    return replace(tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=seed)), epochs=1000, max_steps=6000)
+
+
+def variants(config: RunConfig) -> dict[str, RunConfig]:
+    """The preset, and what it is without one aid."""
+    model = config.model
+    learned = replace(model, bos=False, options={**model.options, "learn_initial_state": True})
+    return {
+        "preset": config,
+        "no sharpening": replace(config, sharpen=1.0),
+        "no restarts": replace(config, restart_after=0),
+        "no curriculum": replace(config, curriculum=(), restart_after=2000),
+        "no BOS": replace(config, model=replace(model, bos=False)),
+        "initial state learnt, no BOS": replace(config, model=learned),
+        "lr 5e-3": replace(config, lr=5e-3, restart_after=400),
+        "with SwiGLU": replace(config, model=replace(model, channel_mixer="swiglu"), lr=1e-2),
+        "blocks of four": replace(config, model=replace(model, options={"n_blocks": 40, "block_size": 4})),
+    }
+
+
+def cells() -> Iterator[Cell]:
+    names = list(variants(preset(0)))
+    for name in names:
+        for seed in SEEDS:
+            yield Cell(name, "S5-100k", "tracking", variants(preset(seed))[name])
+
+
+def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
+    """Accuracy on fresh sequences of each length."""
+    found = {}
+    for length in LENGTHS:
+        fresh = task.examples(128, length, np.random.default_rng([config.seed, length]))
+        found[str(length)] = measure_accuracy(model, fresh, task.classes).token
+    return {"by_length": found}

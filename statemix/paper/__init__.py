@@ -1,0 +1,6 @@
+"""What the paper's tables say, and its models as configs, so that experiments and reports call everything by the same name."""
+
+from statemix.paper.rows import BASELINES, bdlru, block_sizes, hlru, mixer_of, with_row
+from statemix.paper.values import PaperValue, read_values
+
+__all__ = ["BASELINES", "PaperValue", "bdlru", "block_sizes", "hlru", "mixer_of", "read_values", "with_row"]

@@ -1,0 +1,29 @@
+"""The accuracies printed in the paper's tables, as data."""
+
+import csv
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class PaperValue:
+    """One number: the table, the model's row, the task's column."""
+
+    table: str
+    row: str
+    column: str
+    accuracy: float
+
+
+TABLES = {  # as LaTeX labels them, and as the experiments are called
+    "tab:mad_results_ext": "table_mad",
+    "tab:s_results_ext": "table_groups",
+    "tab:ch_results": "table_chomsky",
+    "tab:ch_results (commented out in the source)": "table_chomsky",
+}
+
+
+def read_values() -> list[PaperValue]:
+    """All of them, in the paper's order."""
+    with resources.files("statemix.paper").joinpath("values.csv").open() as file:
+        return [PaperValue(TABLES[line["table"]], line["model"], line["task"], float(line["accuracy"])) for line in csv.DictReader(file)]
