@@ -1,7 +1,8 @@
 """Products of permutations (the paper's table of S3, S4 and S5): a running product at every step, 16 steps.
 
 Two recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
-Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs.  Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
+Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs.
+Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
 """
 
 from collections.abc import Iterator

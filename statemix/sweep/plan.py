@@ -5,9 +5,9 @@
             for seed in range(5):
                 yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
 
-It may yield `Cell(row, column, variant, config)` instead, to say where in a table or figure a run belongs; `cells(scale)` may offer sizes to
-choose from, "laptop" if nobody does; and `measure(config, task, model)`, if it is there, looks at each trained model, and what it returns is
-kept in the ledger with the result.
+It may yield `Cell(row, column, variant, config)` instead, to say where in a table or figure a run belongs; `cells(scale)` may offer
+sizes to choose from, "laptop" if nobody does; and `measure(config, task, model)`, if it is there, looks at each trained model, and
+what it returns is kept in the ledger with the result.
 """
 
 import inspect

@@ -31,8 +31,8 @@ class RunConfig:
         curriculum: lengths of prefixes to begin with; the next is taken when the last position of a prefix is learnt.
         restart_after: steps, after the warm-up, in one stage of a curriculum, or without one in all, after which a run begins anew with
             other weights, 0 for never.
-        decay: steps in which `lr`, constant till then, goes down to `min_lr` once whole sequences are learnt in training; the run then ends,
-            or begins anew if it still makes mistakes.  0 for a cosine over all steps.
+        decay: steps in which `lr`, constant till then, goes down to `min_lr` once whole sequences are learnt in training; the run
+            then ends, or begins anew if it still makes mistakes.  0 for a cosine over all steps.
         sharpen: factor by which the weights of the gates grow in every step of the decay: rows of softmax come to choose one entry.
         max_steps: stop here at the latest, 0 for all epochs.
     """

@@ -140,7 +140,7 @@ def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
     elif accuracy > LEARNT_ACCURACY:
         return replace(counters, decay_step=0)
     allowed = config.restart_after + (config.warmup if counters.stage == 0 else 0)
-    return anew(counters) if 0 < config.restart_after and counters.stage_step >= allowed else counters
+    return anew(counters) if config.restart_after > 0 and counters.stage_step >= allowed else counters
 
 
 def anew(counters: Counters) -> Counters:
