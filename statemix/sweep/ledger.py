@@ -5,6 +5,7 @@ reported and skipped, and the run it stood for is done again.
 """
 
 import fcntl
+import functools
 import json
 import os
 import platform
@@ -79,8 +80,9 @@ def make_entry(config: RunConfig, result: dict[str, Any] | None, reason: str | N
     return Entry(config.id, status, json.loads(config.to_json()), result, reason, commit(), f"{platform.machine()} {os.cpu_count()} cores")
 
 
+@functools.cache
 def commit() -> str:
-    """The commit of the source, with + where it was changed; the version if it is not in a repository."""
+    """The commit of the source when first asked, with + where it was changed; the version if it is not in a repository."""
     place = Path(__file__).parent
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=place, capture_output=True, text=True, check=True, timeout=10)

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from statemix.sweep.engines import ENGINES
-from statemix.sweep.ledger import Ledger, make_entry
+from statemix.sweep.ledger import Ledger, commit, make_entry
 from statemix.train import RunConfig
 
 CONSOLE = Console(stderr=True)
@@ -65,6 +65,7 @@ def live_table(board: Board, configs: dict[str, RunConfig]) -> Iterator[Live]:
 def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, workers: int, files: tuple[Path, ...] = ()) -> SweepSummary:
     """Run what the ledger lacks; write each run down as it ends.  Processes that run them import `files` first."""
     ledger.check_writable()
+    commit()  # of what is about to run, whatever is edited meanwhile
     _, complaints = ledger.read()
     for complaint in complaints:
         CONSOLE.print(complaint, markup=False, style="yellow")
