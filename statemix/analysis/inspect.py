@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from statemix.analysis.spectrum import eigenvalues, transitions
+from statemix.analysis.spectrum import Spectrum, eigenvalues, transitions
 from statemix.layers import BDLRU, HLRU
 from statemix.models import Tagger
 from statemix.tasks import Task
@@ -63,12 +63,10 @@ def read_lines(path: Path) -> list[dict[str, float]]:
     return lines
 
 
-def describe(number: int, spectrum: Tensor) -> str:
+def describe(number: int, values: Tensor) -> str:
     """A layer's eigenvalues in a sentence."""
-    real, imaginary = spectrum.real, spectrum.imag
-    complex_share = (imaginary.abs() > 1e-3).double().mean().item()
-    negative = ((real < -1e-3) & (imaginary.abs() <= 1e-3)).double().mean().item()
+    spectrum = Spectrum(values)
     return (
-        f"layer {number}: |λ| up to {spectrum.abs().max().item():.3f}, real part from {real.min().item():.3f}, "
-        f"{negative:.1%} negative, {complex_share:.1%} complex"
+        f"layer {number}: |λ| up to {spectrum.radii.max().item():.3f}, real part from {values.real.min().item():.3f}, "
+        f"{spectrum.negative:.1%} negative, {spectrum.complex:.1%} complex"
     )

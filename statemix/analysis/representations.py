@@ -1,0 +1,88 @@
+"""Which groups a block of m states can carry without loss, however long the sequence.
+
+Rows of A have an L1 norm of at most one, so ‖A x‖_∞ ≤ ‖x‖_∞.  If an element g of a group acts by A_g and its powers return to the identity,
+A_g⁻¹ is a power of A_g and has such rows too.  So A_g keeps every ‖x‖_∞, and the only matrices which do are **signed permutations**: one
+±1 in every row and column.  Gates that are not negative leave the permutations.
+
+A block of size m can carry a group exactly if and only if the group has a faithful homomorphism into the (signed) permutations of m
+things.  Several blocks together help no more where all normal subgroups but the trivial one share an element, as in S3, S4 and S5.
+
+    S_n   gates ≥ 0   signed gates
+    S2       2            1           −1 is a signed permutation of one thing
+    S3       3            3
+    S4       4            3           the rotations of the cube permute its three axes, with signs
+    S5       5            5
+
+An accuracy of one on short sequences below these sizes is possible, of a state that contracts slowly enough; on long ones it is not.
+"""
+
+import itertools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Element = tuple[int, ...]  # where each thing goes; for signed ones, things 0 .. m - 1 and their negatives m .. 2m - 1
+
+
+def permutations(m: int) -> list[Element]:
+    return list(itertools.permutations(range(m)))
+
+
+def signed_permutations(m: int) -> list[Element]:
+    """As permutations of 2 m things, which keep pairs of opposites together."""
+    found = []
+    for places in itertools.permutations(range(m)):
+        for signs in itertools.product((0, 1), repeat=m):
+            upper = [place + m * sign for place, sign in zip(places, signs, strict=True)]
+            found.append((*upper, *((u + m) % (2 * m) for u in upper)))
+    return found
+
+
+def multiply(a: Element, b: Element) -> Element:
+    """First b, then a."""
+    return tuple(a[i] for i in b)
+
+
+def order(a: Element) -> int:
+    power, count = a, 1
+    while power != tuple(range(len(a))):
+        power, count = multiply(a, power), count + 1
+    return count
+
+
+def extend(generators: tuple[Element, ...], images: tuple[Element, ...]) -> dict[Element, Element] | None:
+    """The homomorphism that sends the generators of a group to `images`, if there is one."""
+    identity = tuple(range(len(generators[0])))
+    found, new = {identity: tuple(range(len(images[0])))}, [identity]
+    while new:
+        g = new.pop()
+        for generator, image in zip(generators, images, strict=True):
+            product, value = multiply(generator, g), multiply(image, found[g])
+            if product not in found:
+                found[product] = value
+                new.append(product)
+            elif found[product] != value:
+                return None
+    return found
+
+
+def faithful_representation(n: int, m: int, *, signed: bool) -> dict[Element, Element] | None:
+    """One that sends S_n into the (signed) permutations of m things, each element to another; None if there is none."""
+    swap, cycle = (1, 0, *range(2, n)), (*range(1, n), 0)
+    targets = signed_permutations(m) if signed else permutations(m)
+    candidates = [[a for a in targets if order(a) == order(generator)] for generator in (swap, cycle)]
+    for images in itertools.product(*candidates):
+        found = extend((swap, cycle), images)
+        if found is not None and len(set(found.values())) == math.factorial(n):
+            return found
+    return None
+
+
+def as_matrix(a: Element, m: int) -> NDArray[np.float64]:
+    """The matrix A with A x = the things of x where `a` sends them, with their signs."""
+    matrix = np.zeros((m, m))
+    for source in range(m):
+        target = a[source]
+        matrix[target % m, source] = -1.0 if target >= m else 1.0
+    return matrix

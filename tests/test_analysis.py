@@ -1,0 +1,162 @@
+"""Facts about states that mix, each of which can be run."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from statemix import BDLRU, HLRU
+from statemix.analysis.duality import attend, layer_attention
+from statemix.analysis.flops import step_cost
+from statemix.analysis.representations import as_matrix, faithful_representation, multiply
+from statemix.analysis.spectrum import Spectrum, eigenvalues, eigenvalues_of_two, radius_bound, transitions
+from statemix.models import ModelConfig
+from statemix.ops import gated_block_scan
+from statemix.tasks import find_task
+
+LOUD = 60.0  # a raw gate that leaves nothing to the others
+
+
+def layer_with_loud_gates(make, d=6, scale=3.0, gate="softmax"):
+    torch.manual_seed(0)
+    layer = make(d, gate).double()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.normal_(std=scale / math.sqrt(d))
+    return layer
+
+
+LAYERS = {
+    **{f"bdlru m{m}": (lambda d, gate, m=m: BDLRU(d, 3, m, gate=gate)) for m in (1, 2, 3, 5)},
+    **{f"hlru m{m}": (lambda d, gate, m=m: HLRU(d, 3, m, gate=gate)) for m in (1, 2, 3, 5)},
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("gate", ["softmax", "tanh"])
+def test_duality(name, gate):
+    layer = layer_with_loud_gates(LAYERS[name], gate=gate)
+    x = torch.randn(2, 9, 6, dtype=torch.float64)
+    n, m = layer.state_shape
+    values = layer.W_v(x).unflatten(2, (n, -1))
+    attention = layer_attention(layer, x)
+    v = values if isinstance(layer, BDLRU) else torch.nn.functional.pad(values, (0, m - 1))
+    y, state = layer(x)
+    h = attend(attention, v)
+    assert torch.allclose(layer.W_o(h.flatten(2)), y, rtol=0, atol=1e-13)
+    assert torch.allclose(h[:, -1], state, rtol=0, atol=1e-13)
+    assert not attention[:, :, 2, 3:].any()
+
+
+@pytest.mark.parametrize("m", [2, 3, 5])
+def test_attention_of_a_block_mixes_and_of_a_channel_does_not(m):
+    x = torch.randn(1, 6, 6, dtype=torch.float64)
+    block = layer_attention(layer_with_loud_gates(LAYERS[f"bdlru m{m}"]), x)
+    assert (block[0, 0, 3, 1].abs() > 1e-12).all()  # every state of a block sees every input of it
+    single = layer_attention(layer_with_loud_gates(LAYERS["bdlru m1"]), x)
+    assert single.shape[-2:] == (1, 1)
+    channel = layer_attention(layer_with_loud_gates(LAYERS[f"hlru m{m}"]), x)
+    assert not channel[..., 1:].any()  # the input enters the first row alone
+
+
+def test_closed_form_for_two():
+    rng = np.random.default_rng(0)
+    matrices = rng.normal(size=(500, 2, 2))
+    ours = eigenvalues_of_two(torch.from_numpy(matrices)).numpy()
+    for matrix, pair in zip(matrices, ours, strict=True):
+        theirs = np.linalg.eigvals(matrix)
+        assert min(np.abs(pair - np.array(order)).max() for order in itertools.permutations(theirs)) < 1e-12
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5])
+def test_spectra_follow_numpy(m):
+    layer = layer_with_loud_gates(LAYERS[f"hlru m{m}"])
+    x = torch.randn(2, 5, 6, dtype=torch.float64)
+    found = eigenvalues(transitions(layer, x)).numpy()
+    gates = torch.softmax(layer.W_g(x), -1).detach().numpy()[..., :-1]
+    for index in np.ndindex(gates.shape[:-1]):
+        roots = np.roots([1.0, *(-gates[index])])  # λ^m = a_1 λ^(m-1) + .. + a_m
+        roots = np.concatenate([roots, np.zeros(m - len(roots))])
+        assert np.abs(np.sort_complex(roots) - np.sort_complex(found[index])).max() < 1e-7
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_radii_stay_within_their_bound(name):
+    layer = layer_with_loud_gates(LAYERS[name])
+    x = torch.randn(3, 7, 6, dtype=torch.float64)
+    spectrum, bound = Spectrum(eigenvalues(transitions(layer, x))), radius_bound(layer, x)
+    assert (spectrum.radii.amax(-1) <= bound + 1e-12).all()
+    if isinstance(layer, BDLRU):
+        n, m = layer.state_shape
+        a0 = torch.softmax(layer.W_g(x).unflatten(2, (n, m)), -1)[..., -1]
+        assert torch.allclose(bound, 1 - a0.amin(-1), rtol=0, atol=1e-12)
+
+
+def gates_of(matrix, m):
+    """Raw gates whose softmax is a permutation matrix, and whose input gate is shut."""
+    return torch.nn.functional.pad(LOUD * torch.as_tensor(matrix, dtype=torch.float32), (0, 1))
+
+
+def test_what_each_size_reaches():
+    """One state neither flips nor turns; two flip, a sign of −1, but cannot turn; three turn, by 120 degrees."""
+    random = lambda m: eigenvalues(torch.softmax(4 * torch.randn(2000, m, m + 1, dtype=torch.float64), -1)[..., :-1])  # noqa: E731
+    torch.manual_seed(0)
+    one, two, three = (Spectrum(random(m)) for m in (1, 2, 3))
+    assert one.negative == 0.0
+    assert one.complex == 0.0
+    assert two.negative > 0.1
+    assert two.complex == 0.0
+    assert three.complex > 0.1
+    flip = eigenvalues(torch.softmax(gates_of(np.eye(2)[::-1].copy(), 2), -1)[..., :-1])
+    assert flip.real.min().item() == pytest.approx(-1.0, abs=1e-12)
+    turn = Spectrum(eigenvalues(torch.softmax(gates_of(np.roll(np.eye(3), 1, 0), 3), -1)[..., :-1]))
+    assert turn.angles.max().item() == pytest.approx(2 * math.pi / 3, abs=1e-12)
+    assert turn.radii.min().item() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_a_block_of_n_solves_s_n_by_construction(n):
+    """h holds p(0) .. p(n-1) of the running product p; A[i, x(i)] = 1 makes it that of p·x; the first step writes the identity."""
+    task = find_task(f"s{n}")
+    elements = list(itertools.permutations(range(n)))
+    examples = task.examples(4, 2000, np.random.default_rng(0))
+    table = torch.zeros(len(elements), n, n + 1)
+    for index, p in enumerate(elements):
+        table[index, range(n), list(p)] = LOUD
+    gates = torch.cat([torch.zeros(4, 1, n, n + 1), table[torch.from_numpy(examples.inputs)]], 1).unsqueeze(2)
+    gates[:, 0, :, :, -1] = LOUD
+    v = torch.zeros(4, 2001, 1, n)
+    v[:, 0, 0] = torch.arange(n, dtype=torch.float32)
+    h, _ = gated_block_scan(gates, v)
+    index_of = {p: index for index, p in enumerate(elements)}
+    found = [[index_of[tuple(int(x) for x in state)] for state in row] for row in h[:, 1:, 0].tolist()]
+    assert (np.array(found) == examples.targets).all()
+
+
+SMALLEST = [(2, 2, False), (3, 3, False), (4, 4, False), (5, 5, False), (2, 1, True), (3, 3, True), (4, 3, True), (5, 5, True)]
+
+
+@pytest.mark.parametrize(("n", "m", "signed"), SMALLEST)
+def test_the_smallest_blocks_that_carry_a_group(n, m, signed):
+    found = faithful_representation(n, m, signed=signed)
+    assert found is not None
+    assert m == 1 or faithful_representation(n, m - 1, signed=signed) is None
+    a, b = list(found)[-1], list(found)[1]
+    assert np.array_equal(as_matrix(found[multiply(a, b)], m), as_matrix(found[a], m) @ as_matrix(found[b], m))
+    for element in found.values():
+        assert (np.abs(as_matrix(element, m)).sum(1) == 1).all()
+
+
+def test_flops_of_a_step():
+    cost = lambda mixer, **options: step_cost(ModelConfig(mixer, options, width=64))  # noqa: E731
+    assert cost("bdlru", n_blocks=10, block_size=4).formula == 2 * 10 * 16 + 2 * 10
+    assert cost("bdlru", n_blocks=10, block_size=4).counted == 2 * 10 * 16 + 2 * 10 * 4
+    assert cost("hlru", n_channels=10, order=4) == type(cost("lstm", hidden=3))(100, 100)
+    assert cost("bdlru", n_blocks=10, block_size=1).formula == cost("hlru", n_channels=10, order=1).formula
+    assert cost("lstm", hidden=10).formula == 1050
+    assert cost("mamba2", d_state=8).formula == 2 * 128 * 8
+    assert cost("gated_deltanet", heads=2, head_dim=32).formula * 4 == cost("deltaproduct", heads=2, head_dim=32).formula
+    with pytest.raises(ValueError, match="is not known for the mixer 'conv'"):
+        cost("conv")
