@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from statemix.models import ModelConfig
 from statemix.sweep import Cell
 from statemix.tasks import Task
 from statemix.train import RunConfig, tracking_preset
-from statemix.train.metrics import measure_accuracy
+from statemix.train.metrics import accuracy_by_length
 
 SEEDS = range(100, 105)
 LENGTHS = (16, 64, 256, 1024, 4096)
@@ -51,8 +50,4 @@ def cells() -> Iterator[Cell]:
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
     """Accuracy on fresh sequences of each length."""
-    found = {}
-    for length in LENGTHS:
-        fresh = task.examples(128, length, np.random.default_rng([config.seed, length]))
-        found[str(length)] = measure_accuracy(model, fresh, task.classes).token
-    return {"by_length": found}
+    return {"by_length": accuracy_by_length(task, model, LENGTHS, 128, config.seed)}

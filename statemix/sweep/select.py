@@ -20,6 +20,7 @@ class Choice:
     config: dict[str, Any]
     lr: float
     seeds: int
+    validation: float
     mean: float
     deviation: float
     best: float
@@ -37,9 +38,11 @@ def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
 
 def choose_one(config: dict[str, Any], by_lr: dict[float, list[Entry]], metric: str) -> Choice:
     """The learning rate whose mean validation accuracy is best."""
-    lr = max(by_lr, key=lambda lr: statistics.mean(value(entry, "validation", metric) for entry in by_lr[lr]))
+    validation = {lr: statistics.mean(value(entry, "validation", metric) for entry in entries) for lr, entries in by_lr.items()}
+    lr = max(validation, key=lambda lr: validation[lr])
     tests = [value(entry, "test", metric) for entry in by_lr[lr]]
-    return Choice(config, lr, len(tests), statistics.mean(tests), statistics.stdev(tests) if len(tests) > 1 else 0.0, max(tests))
+    deviation = statistics.stdev(tests) if len(tests) > 1 else 0.0
+    return Choice(config, lr, len(tests), validation[lr], statistics.mean(tests), deviation, max(tests))
 
 
 def value(entry: Entry, split: str, metric: str) -> float:

@@ -1,12 +1,13 @@
 """Accuracies: of tokens, of classes on average, and of whole sequences; by position too."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from statemix.tasks import IGNORE, Examples
+from statemix.tasks import IGNORE, Examples, Task
 
 EVALUATION_STEPS = 1 << 16  # tokens in a batch of an evaluation
 
@@ -49,3 +50,12 @@ def score(predicted: np.ndarray, targets: np.ndarray, classes: int) -> Accuracy:
         sequence=float((right | ~scored).all(1).mean()),
         by_position=[float(x) for x in by_position],
     )
+
+
+def accuracy_by_length(task: Task, model: nn.Module, lengths: Iterable[int], count: int, seed: int) -> dict[str, float]:
+    """Token accuracy on `count` fresh sequences of each length; keys are text, as in JSON."""
+    found = {}
+    for length in lengths:
+        fresh = task.examples(count, length, np.random.default_rng([seed, length]))
+        found[str(length)] = measure_accuracy(model, fresh, task.classes).token
+    return found

@@ -1,0 +1,36 @@
+"""Eigenvalues of trained transition matrices on S5, by time step and m, both layers (the paper's figure 3)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from statemix.analysis.inspect import collect_eigenvalues
+from statemix.analysis.spectrum import Spectrum
+from statemix.models import ModelConfig
+from statemix.paper import bdlru, hlru, with_row
+from statemix.sweep import Cell
+from statemix.tasks import Task
+from statemix.train import RunConfig, tracking_preset
+
+LENGTH, SEQUENCES, KEPT = 16, 8, 48
+ROWS = [bdlru(5), bdlru(2), bdlru(3), bdlru(1), bdlru(4), hlru(2), hlru(3), hlru(4), hlru(5)]
+
+
+def cells() -> Iterator[Cell]:
+    for row in ROWS:
+        model = with_row(ModelConfig(width=64), row, states=160)
+        config = tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=7))
+        yield Cell(row, "S5-100k", "tracking", replace(config, epochs=1000, max_steps=2500))
+
+
+def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
+    """For each step some eigenvalues, real and imaginary parts; and the shares of negative and complex ones among all."""
+    (values,) = collect_eigenvalues(model, task, LENGTH, SEQUENCES)
+    spectrum = Spectrum(values)
+    by_step = []
+    for step in values.transpose(0, 1).flatten(1)[:, :: max(1, values[:, 0].numel() // KEPT)][:, :KEPT].tolist():
+        by_step.append([[round(z.real, 3), round(z.imag, 3)] for z in step])
+    shares = {"negative": spectrum.negative, "complex": spectrum.complex, "radius": spectrum.radii.max().item()}
+    return {"eigenvalues": by_step, **shares}

@@ -1,0 +1,27 @@
+"""Does normalisation let m scale?  Compression with four gate functions, blocks and orders of growing size (the paper's figure 2).
+
+Shorter than the paper's: 32 tokens of a vocabulary of 16, 64 states in all, 10,000 sequences.  A run whose loss explodes is written down
+as failed: that is what `none` risks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from statemix.models import ModelConfig
+from statemix.paper import bdlru, hlru, with_row
+from statemix.sweep import Cell
+from statemix.train import RunConfig
+
+GATES = ("softmax", "sigmoid", "relu", "none")
+SIZES = (1, 2, 4, 8, 16)
+
+
+def cells() -> Iterator[Cell]:
+    for seed in (0, 1):
+        for name in (bdlru, hlru):
+            for gate in GATES:
+                for m in SIZES:
+                    model = with_row(ModelConfig(width=64), name(m), states=64)
+                    model = replace(model, options={**model.options, "gate": gate})
+                    config = RunConfig("compress", model, length=32, train_examples=10_000, lr=3e-3, clip=1.0, epochs=8, seed=seed)
+                    yield Cell(name(m), gate, "plain", config)

@@ -1,0 +1,25 @@
+"""What must gates see?  Compression with full, pointwise and no selectivity, against m and parameters; a convolution beside them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from statemix.models import ModelConfig
+from statemix.paper import bdlru, hlru, with_row
+from statemix.sweep import Cell
+from statemix.train import RunConfig
+
+SELECTIVITY = ("full", "pointwise", "none")
+SIZES = (1, 2, 4, 8, 16)
+
+
+def cells() -> Iterator[Cell]:
+    base = RunConfig("compress", ModelConfig(width=64), length=32, train_examples=10_000, lr=3e-3, clip=1.0, epochs=8)
+    for seed in (0, 1):
+        for m in SIZES:
+            for selectivity in SELECTIVITY:
+                for name in (bdlru, hlru):
+                    model = with_row(base.model, name(m), states=64)
+                    model = replace(model, options={**model.options, "selectivity": selectivity})
+                    yield Cell(name(m), selectivity, "plain", replace(base, model=model, seed=seed))
+            conv = replace(base.model, mixer="conv", options={"kernel": 2 * m})
+            yield Cell(f"Conv k{2 * m}", "none", "plain", replace(base, model=conv, seed=seed))

@@ -1,0 +1,125 @@
+"""What the ledger holds of each experiment's cells.
+
+A place is a row and a column of an experiment.  Its runs come in variants, by recipe, and in each variant the learning rate is chosen by
+validation.  The number that stands for a place is the test accuracy of the run that validates best; beside it stand mean and spread of
+all seeds at the chosen rate.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from statemix.paper import PaperValue
+from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_places
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The runs of one variant at one place, at the chosen learning rate."""
+
+    variant: str
+    choice: Choice
+    entries: tuple[Entry, ...]
+
+    @property
+    def chosen(self) -> Entry:
+        """The run that validates best."""
+        return max(self.entries, key=lambda entry: result_of(entry)["validation"]["token"])
+
+    @property
+    def accuracy(self) -> float:
+        return result_of(self.chosen)["test"]["token"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cell of a table or a point of a figure: how many runs are planned, and what has been measured."""
+
+    experiment: str
+    row: str
+    column: str
+    planned: int
+    measured: tuple[Measured, ...]
+
+    @property
+    def best(self) -> Measured | None:
+        """The variant whose chosen run validates best."""
+        return max(self.measured, key=lambda m: result_of(m.chosen)["validation"]["token"], default=None)
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A number of the paper and ours beside it; `parts` are the columns that an average needs."""
+
+    paper: PaperValue
+    accuracy: float | None
+    runs: int
+    deviation: float
+    variant: str
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.accuracy is None else self.accuracy - self.paper.accuracy
+
+
+def result_of(entry: Entry) -> dict[str, Any]:
+    assert entry.result is not None
+    return entry.result
+
+
+def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], list[str]]:
+    """All places of all experiments, and what was wrong with lines of the ledger."""
+    entries, complaints = ledger.read()
+    done = {entry.id: entry for entry in entries if entry.status == "done"}
+    places = []
+    for path in experiments:
+        by_place: dict[tuple[str, str], list[Cell]] = defaultdict(list)
+        for cell in {cell.config.id: cell for cell in load_places(path)}.values():
+            by_place[cell.row, cell.column].append(cell)
+        places += [make_place(path.stem, row, column, cells, done) for (row, column), cells in by_place.items()]
+    return places, complaints
+
+
+def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]) -> Place:
+    variants: dict[str, list[Entry]] = defaultdict(list)
+    for cell in cells:
+        if cell.config.id in done:
+            variants[cell.variant].append(done[cell.config.id])
+    return Place(experiment, row, column, len(cells), tuple(measure(variant, entries) for variant, entries in variants.items()))
+
+
+def measure(variant: str, entries: list[Entry]) -> Measured:
+    """Of several sizes in one variant, the one that does best; of its rates, the one that validates best."""
+    choice = max(choose(entries), key=lambda choice: choice.validation)
+    same = [entry for entry in entries if {**entry.config, "seed": 0} == {**choice.config, "lr": choice.lr, "seed": 0}]
+    return Measured(variant, choice, tuple(same))
+
+
+def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]:
+    """Every number of the paper with ours."""
+    found = {(place.experiment, place.row, place.column): place for place in places}
+    columns = {table: [v.column for v in values if v.table == table and v.column != "overall"] for table in {v.table for v in values}}
+    return [
+        average(value, [found.get((value.table, value.row, column)) for column in dict.fromkeys(columns[value.table])])
+        if value.column == "overall"
+        else neighbour(value, found.get((value.table, value.row, value.column)))
+        for value in values
+    ]
+
+
+def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
+    best = None if place is None else place.best
+    if best is None:
+        return Neighbour(value, None, 0, 0.0, "")
+    return Neighbour(value, best.accuracy, len(best.entries), best.choice.deviation, best.variant)
+
+
+def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
+    """The mean over all columns, if each has been measured."""
+    each = [neighbour(value, part) for part in parts]
+    numbers = [one.accuracy for one in each if one.accuracy is not None]
+    if len(numbers) < len(each):
+        return Neighbour(value, None, 0, 0.0, "")
+    return Neighbour(value, sum(numbers) / len(numbers), sum(one.runs for one in each), 0.0, "mean of the columns")
