@@ -33,6 +33,8 @@ class Sweep:
     """Which share of the cells to run, for job arrays."""
     num_jobs: int = 1
     """Into how many shares the cells are divided."""
+    limit: int | None = None
+    """Run at most so many cells, the first that are missing; experiments list first what tells most."""
     dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Only tell what would be run."""
 
@@ -41,10 +43,12 @@ class Sweep:
         check_positive("num_jobs", self.num_jobs)
         if not 0 <= self.job_idx < self.num_jobs:
             raise SystemExit(f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}.")
-        from statemix.sweep.command import run_sweep
+        from statemix.sweep.command import Selection, run_sweep
 
-        job = (self.job_idx, self.num_jobs)
-        run_sweep(self.experiment, self.ledger, self.runs, self.engine, self.workers, job, scale=self.scale, dry_run=self.dry_run)
+        if self.limit is not None:
+            check_positive("limit", self.limit)
+        choice = Selection(self.scale, self.job_idx, self.num_jobs, self.limit)
+        run_sweep(self.experiment, choice, self.ledger, self.runs, self.engine, self.workers, dry_run=self.dry_run)
 
 
 SweepCommand = Annotated[Sweep, tyro.conf.subcommand("sweep")]
