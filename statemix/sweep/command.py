@@ -1,5 +1,6 @@
 """What `statemix sweep` does."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -11,13 +12,26 @@ from statemix.sweep.run import sweep
 from statemix.sweep.select import choose
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which cells of an experiment to run: at which scale, which share of them, and how many at most."""
+
+    scale: str = "laptop"
+    job: int = 0
+    jobs: int = 1
+    limit: int | None = None
+
+
 def run_sweep(
-    experiment: Path, ledger: Path, runs: Path, engine: str, workers: int, job: tuple[int, int], *, scale: str, dry_run: bool
+    experiment: Path, selection: Selection, ledger: Path, runs: Path, engine: str, workers: int, *, dry_run: bool = False
 ) -> None:
     """Run the missing cells, then show what the experiment's cells have come to."""
-    configs, book = share(load_cells(experiment, scale), *job), Ledger(ledger)
+    configs, book = share(load_cells(experiment, selection.scale), selection.job, selection.jobs), Ledger(ledger)
+    done = book.done()
+    if selection.limit is not None:
+        missing = [config for config in configs if config.id not in done][: selection.limit]
+        configs = [config for config in configs if config.id in done] + missing
     if dry_run:
-        done = book.done()
         for config in configs:
             print(f"{config.id}  {'done' if config.id in done else 'to run'}  {config.to_json()}")
         return
