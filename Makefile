@@ -1,6 +1,7 @@
 # make demo    set up, then train ten small models and see what mixing buys: a table, and demo.html
 # make test    set up, then run the tests (test-all: the slow ones too)
 # make check   format, lint, types, layering, spelling
+# make report  set up, then render every table and figure of the paper from results/ into report/
 # make bench   set up, then time the scans on this machine
 # make clean   remove everything the other targets made
 #
@@ -12,10 +13,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo test test-all check format bench clean
+.PHONY: demo report test test-all check format bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
+
+report: $(VENV)/.plot
+	$(BIN)/statemix report
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
@@ -49,6 +53,10 @@ $(VENV)/bin/python:
 $(VENV)/.core: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) --editable .
 	@touch $@
+
+$(VENV)/.plot: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) --editable '.[plot]'
+	@touch $(VENV)/.core $@
 
 $(VENV)/.dev: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'

@@ -9,6 +9,7 @@ from statemix import __version__
 from statemix.commands.bench import Bench
 from statemix.commands.demo import Demo
 from statemix.commands.info import Info
+from statemix.commands.report import ReportCommand
 from statemix.commands.sweep import SweepCommand
 from statemix.commands.train import EvalCommand, InspectCommand, TrainCommand
 
@@ -18,6 +19,7 @@ Command = (
     | EvalCommand
     | InspectCommand
     | SweepCommand
+    | ReportCommand
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )

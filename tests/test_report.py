@@ -1,0 +1,182 @@
+"""The report: what it makes of a ledger, and the page in a real browser."""
+
+import csv
+import json
+import shutil
+import subprocess
+from dataclasses import asdict
+
+import pytest
+
+from statemix.cli import main
+from statemix.models import ModelConfig
+from statemix.paper import bdlru, mixer_of, read_values, with_row
+from statemix.report.gather import gather, neighbours
+from statemix.report.tables import coverage, grids, latex, markdown
+from statemix.sweep import Cell, Entry, Ledger
+from statemix.train import RunConfig
+
+EXPERIMENT = """
+from statemix.models import ModelConfig
+from statemix.paper import bdlru, with_row
+from statemix.sweep import Cell
+from statemix.train import RunConfig
+
+def cells():
+    for column, task in (("S3-10k", "s3"), ("S3-250", "s3"), ("S4-50k", "s4"), ("S4-3k", "s4"), ("S5-100k", "s5")):
+        for m in (1, 2, 3):
+            for lr in (1e-3, 1e-2):
+                for seed in (0, 1):
+                    examples = {"S3-250": 250, "S4-3k": 3000}.get(column, 1000)
+                    model = with_row(ModelConfig(), bdlru(m), 24)
+                    yield Cell(bdlru(m), column, "plain", RunConfig(task, model, train_examples=examples, lr=lr, seed=seed))
+"""
+EIGENVALUES = {"eigenvalues": [[[0.5, 0.0]], [[-0.5, 0.25], [-0.5, -0.25]]], "negative": 0.25, "complex": 0.5, "radius": 0.6}
+
+
+def entry(config, validation, test, **measured):
+    accuracy = lambda value: {"token": value, "macro": value, "sequence": value}  # noqa: E731
+    result = {"validation": accuracy(validation), "test": accuracy(test), "parameters": 1234, "cpu_seconds": 2.5} | measured
+    return Entry(config.id, "done", json.loads(config.to_json()), result, None, "abc123", "a machine")
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A directory with an experiment and a ledger, in which m = 1 has been run on everything and m = 2 on S3 alone."""
+    (tmp_path / "experiments").mkdir()
+    path = tmp_path / "experiments" / "table_groups.py"
+    path.write_text(EXPERIMENT)
+    ledger = Ledger(tmp_path / "results" / "ledger.jsonl")
+    from statemix.sweep import load_places
+
+    for cell in load_places(path):
+        if cell.row == bdlru(1) or (cell.row == bdlru(2) and cell.column == "S3-10k"):
+            low, seed = cell.config.lr < 5e-3, cell.config.seed
+            validation, test = (0.4, 0.9) if low else (0.5 + 0.1 * seed, 0.55 + 0.1 * seed)
+            more = {"measured": EIGENVALUES} if cell.row == bdlru(2) else {}
+            ledger.append(entry(cell.config, validation, test, **more))
+    return tmp_path
+
+
+def test_selection_sees_validation_alone(clone):
+    places, complaints = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
+    assert complaints == []
+    assert len(places) == 15
+    place = next(p for p in places if p.row == bdlru(2) and p.column == "S3-10k")
+    assert place.best.choice.lr == 1e-2  # whose test accuracy is lower
+    assert place.best.accuracy == pytest.approx(0.65)  # the seed that validates best
+    assert place.best.choice.mean == pytest.approx(0.6)
+    assert place.best.choice.deviation == pytest.approx(0.1 / 2**0.5)
+    assert place.planned == 4
+    assert next(p for p in places if p.row == bdlru(3)).best is None
+
+
+def test_neighbours_and_averages(clone):
+    places, _ = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
+    values = read_values()
+    found = {(n.paper.table, n.paper.row, n.paper.column): n for n in neighbours(places, values)}
+    assert len(values) == len(found) == 268
+    assert found["table_groups", bdlru(1), "overall"].accuracy == pytest.approx(0.65)  # all five columns are there
+    assert found["table_groups", bdlru(2), "overall"].accuracy is None  # only one is
+    assert found["table_groups", bdlru(1), "S3-10k"].difference == pytest.approx(0.65 - 0.56)
+    lines = coverage(list(found.values())).splitlines()
+    assert lines[-1] == "7 of the paper's 268 values have a measured neighbour; 0 of those agree within 0.02."
+
+
+def test_tables(clone):
+    places, _ = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
+    grid = grids(neighbours(places, read_values()))["table_groups"]
+    text = markdown(grid)
+    assert "| BD-LRU m2 | 0.650 ± 0.071 (1.000) | · (0.490) |" in text
+    assert len({line.count("|") for line in text.splitlines()}) == 1
+    body = latex(grid).splitlines()
+    assert r"BD-LRU m2 & 0.650 $\pm$ 0.071 (1.000) & -- (0.490)" in "\n".join(body)
+    assert len({line.count("&") for line in body if line.endswith(r"\\")}) == 1
+
+
+def test_report_writes_everything_the_same_twice(clone, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="matplotlib is only in the extras `plot` and `dev`")
+    monkeypatch.chdir(clone)
+    main(["report", "--out", "one"])
+    assert "7 of the paper's 268 values" in capsys.readouterr().out.splitlines()[-1]
+    main(["report", "--out", "two"])
+    names = {path.name for path in (clone / "one").iterdir()}
+    assert {"index.html", "values.csv", "table_groups.md", "table_groups.tex", "fig_groups.svg", "fig_groups.pdf"} <= names
+    for name in names:
+        assert (clone / "one" / name).read_bytes() == (clone / "two" / name).read_bytes(), name
+    lines = list(csv.DictReader((clone / "one" / "values.csv").read_text().splitlines()))
+    assert len(lines) == 268
+    assert sum(line["ours"] != "" for line in lines) == 7
+
+
+@pytest.mark.parametrize(("missing", "words"), [("experiments", "no experiments in"), ("ledger", "no ledger")])
+def test_report_says_what_is_missing(clone, monkeypatch, missing, words):
+    monkeypatch.chdir(clone)
+    shutil.rmtree(clone / "experiments") if missing == "experiments" else (clone / "results" / "ledger.jsonl").unlink()
+    with pytest.raises(SystemExit, match=words):
+        main(["report", "--coverage"])
+
+
+def test_rows():
+    assert mixer_of("BD-LRU m4", 96) == ("bdlru", {"n_blocks": 24, "block_size": 4})
+    assert mixer_of("H-LRU m16", 8) == ("hlru", {"n_channels": 1, "order": 16})
+    for value in read_values():
+        assert with_row(ModelConfig(), value.row, 96).mixer
+    with pytest.raises(ValueError, match="Unknown row 'Transformer'"):
+        mixer_of("Transformer", 96)
+    assert asdict(Cell("a", "b", "c", RunConfig("s3")))["row"] == "a"
+
+
+ACTIONS = """
+<script>
+const seen = {};
+const send = (node, kind) => node.dispatchEvent(new MouseEvent(kind, {bubbles: true}));
+const change = (id, value, kind) => { $(id).value = value; $(id).dispatchEvent(new Event(kind)); };
+seen.points = document.querySelectorAll(".point").length;
+seen.missing = $("missing").textContent;
+send(document.querySelector(".point"), "mouseenter");
+seen.tip = [$("tip").style.display, $("tip").textContent];
+send(document.querySelector(".point"), "mouseleave");
+seen.hidden = $("tip").style.display;
+change("column", "S4-50k", "input");
+seen.other = document.querySelectorAll(".point").length;
+change("largest", 1, "input");
+seen.rows = $("cells").rows.length;
+change("spectrum", "BD-LRU m2", "input");
+seen.first = [document.querySelectorAll(".eigenvalue").length, $("time-text").textContent];
+change("time", 1, "input");
+seen.second = [document.querySelectorAll(".eigenvalue").length, $("time-text").textContent];
+document.body.innerHTML = "<pre id=seen>" + JSON.stringify(seen) + "</pre>";
+</script></html>
+"""
+
+
+def test_page_in_a_browser(clone, monkeypatch):
+    """Select, hover, step through time; nothing is fetched."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium or Chrome on this machine")
+    monkeypatch.chdir(clone)
+    from statemix.report.command import collect
+    from statemix.report.page import write_report_page
+
+    places, found = collect(clone / "experiments", clone / "results" / "ledger.jsonl")
+    write_report_page(clone / "page.html", places, found, "a </script> summary")
+    page = (clone / "page.html").read_text()
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    (clone / "page.html").write_text(page.removesuffix("</html>") + ACTIONS)
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={clone / 'profile'}", "--dump-dom"]
+    ran = subprocess.run([*command, (clone / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    assert '<pre id="seen">' in ran.stdout
+    seen = json.loads(ran.stdout.split('<pre id="seen">')[1].split("</pre>")[0].replace("&lt;", "<").replace("&gt;", ">"))
+    assert seen["points"] == 2
+    assert seen["missing"] == "9 of 15 cells are not run yet."
+    assert seen["tip"][0] == "block"
+    assert "BD-LRU m1, S3-10k" in seen["tip"][1]
+    assert "paper: 0.560" in seen["tip"][1]
+    assert "abc123" in seen["tip"][1]
+    assert seen["hidden"] == "none"
+    assert seen["other"] == 1
+    assert seen["rows"] == 2
+    assert seen["first"] == [1, "step 1 of 2"]
+    assert seen["second"] == [2, "step 2 of 2"]
