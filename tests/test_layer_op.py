@@ -4,6 +4,7 @@ Stretches are made short here, so that a few dozen steps are cut several times.
 """
 
 import copy
+import itertools
 
 import pytest
 import torch
@@ -46,14 +47,18 @@ def make(cls, n, m, **options):
 def by_projections(layer):
     """The same weights in float64, without the op."""
     same = copy.deepcopy(layer).double()
-    same.is_one_op = lambda x: False
+    same.is_one_op = lambda x, tokens=None: False
     return same
 
 
 def everything(layer, x, state, options):
     """Outputs and all gradients, in float64."""
+    return everything_of(layer, layer, x, state, options)
+
+
+def everything_of(call, layer, x, state, options):
     x, state = x.clone().requires_grad_(), None if state is None else state.clone().requires_grad_()
-    y, final = layer(x, state, **options)
+    y, final = call(x, state, **options)
     weights = (torch.linspace(-1, 1, y.numel()).view(y.shape), torch.linspace(1, -1, final.numel()).view(final.shape))
     loss = (y * weights[0].to(y)).sum() + (final * weights[1].to(final)).sum()
     leaves = [x, *layer.parameters(), *([] if state is None else [state])]
@@ -114,7 +119,7 @@ def test_plain_body_is_the_layer(cls, setting):
 @LAYERS
 def test_plain_body_in_float32_is_the_kernel(cls):
     layer = make(cls, 9, 4)
-    arguments = (torch.randn(2, T, 6), layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, None, None, None)
+    arguments = (torch.randn(2, T, 6), None, layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, None, None, None)
     with torch.no_grad():
         plain = BODIES["recurrent_layer"](*arguments, "softmax", cls is BDLRU, False)
         ours = torch.ops.statemix.recurrent_layer(*arguments, "softmax", cls is BDLRU, False)
@@ -171,10 +176,29 @@ def test_second_derivatives(cls):
 def test_op_is_well_formed(cls):
     layer = make(cls, 3, 2)
     x = torch.randn(2, 20, 6, requires_grad=True)
-    arguments = (x, layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, torch.randn(2, 3, 2), None, None)
-    for keep in (False, True):
+    table, tokens = torch.randn(7, 6, requires_grad=True), torch.randint(0, 7, (2, 20))
+    weights = (layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, torch.randn(2, 3, 2), None, None)
+    for keep, inputs in itertools.product((False, True), ((x, None), (table, tokens))):
         tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-        torch.library.opcheck(torch.ops.statemix.recurrent_layer.default, (*arguments, "softmax", cls is BDLRU, keep), test_utils=tests)
+        arguments = (*inputs, *weights, "softmax", cls is BDLRU, keep)
+        torch.library.opcheck(torch.ops.statemix.recurrent_layer.default, arguments, test_utils=tests)
+
+
+TABLES = [pytest.param(torch.float32, False, marks=needs_kernel), (torch.float32, True), (torch.float64, True)]
+
+
+@pytest.mark.parametrize(("dtype", "save_memory"), TABLES, ids=["kernel", "kernel, save", "plain body"])
+@pytest.mark.parametrize(("m", "n"), SIZES)
+@LAYERS
+def test_rows_of_a_table(cls, m, n, dtype, save_memory):
+    """Looked up in one op, the layer is `forward` of the looked-up inputs, with all gradients; tokens repeat, and some never come."""
+    layer = make(cls, n, m, save_memory=save_memory, learn_initial_state=m % 2 == 0).to(dtype)
+    table, tokens, plain = torch.randn(11, 6, dtype=dtype), torch.randint(0, 9, (3, T)), by_projections(layer)
+    assert layer.is_one_op(table, tokens)
+    ours = everything_of(lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {})
+    exact = everything_of(lambda x, state: plain(x[tokens], state), plain, table.double(), None, {})
+    for one, truth in zip(ours, exact, strict=True):
+        assert (one - truth).norm() <= 2e-5 * truth.norm() + 1e-12
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -246,7 +270,7 @@ def test_frozen_inputs(cls, frozen):
         return [*first, *torch.autograd.grad(sum(g.pow(2).sum() for g in first), leaves)]
 
     ours = both(layer)
-    layer.is_one_op = lambda x: False
+    layer.is_one_op = lambda x, tokens=None: False
     torch.testing.assert_close(ours, both(layer), rtol=1e-9, atol=1e-9)
 
 

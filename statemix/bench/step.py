@@ -12,7 +12,14 @@ from statemix.models import ModelConfig, Tagger
 ORDER = 120  # elements of S5
 
 
-class HopScanBDLRU(BDLRU):
+class PlainBDLRU(BDLRU):
+    """BDLRU that never becomes one op, so that its parts can be replaced."""
+
+    def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
+        return False
+
+
+class HopScanBDLRU(PlainBDLRU):
     """BDLRU on the paper's parallel scan."""
 
     def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -21,7 +28,7 @@ class HopScanBDLRU(BDLRU):
         return self.W_o(h.flatten(2)), h[:, -1]
 
 
-class LoopBDLRU(BDLRU):
+class LoopBDLRU(PlainBDLRU):
     """BDLRU on a loop of torch."""
 
     def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -44,7 +51,7 @@ def training_step(kind: type[BDLRU], blocks: int, m: int, width: int, batch: int
     torch.manual_seed(0)
     model = Tagger(ModelConfig("bdlru", {"n_blocks": blocks, "block_size": m}, width=width), ORDER, ORDER)
     model.blocks[0].mixer = kind(width, blocks, m)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     tokens, targets = (torch.randint(ORDER, (batch, length)) for _ in range(2))
 
     def step() -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import gated_block_scan, gated_block_step
+from statemix.ops.layer import Inputs
 from statemix.ops.segments import Sequences
 from statemix.types import Mask, SequenceBounds, States
 
@@ -34,6 +35,8 @@ class BDLRU(LinearRecurrentUnit):
         device: where the parameters live.
         dtype: what the parameters are.
     """
+
+    writes_blocks = True
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class BDLRU(LinearRecurrentUnit):
         """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences."""
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
         if self.is_one_op(x):
-            return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=True)
+            return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
         return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
 
     def mix(

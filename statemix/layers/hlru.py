@@ -9,6 +9,7 @@ from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import expanded_companion_scan, expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
+from statemix.ops.layer import Inputs
 from statemix.ops.segments import Sequences
 from statemix.types import Mask, SequenceBounds, States
 
@@ -38,6 +39,8 @@ class HLRU(LinearRecurrentUnit):
         device: where the parameters live.
         dtype: what the parameters are.
     """
+
+    writes_blocks = False
 
     def __init__(
         self,
@@ -81,8 +84,8 @@ class HLRU(LinearRecurrentUnit):
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """All steps of a batch; a state is (B, n, m), newest first, or (N, n, m) for N packed sequences."""
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
-        if self.form == "controller" and self.is_one_op(x):
-            return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=False)
+        if self.is_one_op(x):
+            return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
         return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
 
     def mix(
@@ -92,6 +95,10 @@ class HLRU(LinearRecurrentUnit):
         s, state = expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
         y = self.W_o(s.flatten(2))
         return y, state
+
+    def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
+        """Not in the form that is here for published weights alone."""
+        return self.form == "controller" and super().is_one_op(x, tokens)
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""

@@ -10,7 +10,7 @@ from torch.nn.modules.module import _has_any_global_hook
 
 from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
-from statemix.ops.layer import Weights, find_layer_kernel, is_worthwhile, recurrent_layer
+from statemix.ops.layer import Inputs, Weights, find_layer_kernel, is_worthwhile, recurrent_layer
 from statemix.ops.normalise import find_normaliser
 from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
@@ -22,6 +22,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
     """`W_g`, `W_v` and `W_o` around a state of n × m numbers, written by `rows` rows of m + 1 gates."""
 
     h0: nn.Parameter | None
+    writes_blocks: bool  # a row of gates for each state, or one for each channel
 
     def __init__(
         self,
@@ -81,10 +82,12 @@ class LinearRecurrentUnit(nn.Module, ABC):
         """
         self.check_input("table", table, "(V, d)")
         _, h0 = self.enter("table", table[:1].expand(tokens.shape[0], -1).unsqueeze(1), "(B, T, d)", state)
+        if self.is_one_op(table, tokens):
+            return self.as_one_op(Inputs(table, tokens), h0, Sequences())
         gates, v = self.W_g(table), self.W_v(table)
         return self.mix(F.embedding(tokens, gates.flatten(1)).unflatten(2, gates.shape[1:]), F.embedding(tokens, v), h0, None, None)
 
-    def is_one_op(self, x: Tensor) -> bool:
+    def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
         """Whether `recurrent_layer` computes the layer: with a kernel for it, or to save memory.
 
         Not where somebody listens at a projection, or has put another in its place: then each is called.
@@ -94,14 +97,15 @@ class LinearRecurrentUnit(nn.Module, ABC):
         if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
             return False
         has_kernel = find_layer_kernel(x, self.state_shape[1]) is not None
-        return self.save_memory or (has_kernel and is_worthwhile(x, self.W_g.weight))
+        return self.save_memory or (has_kernel and is_worthwhile(Inputs(x, tokens).steps, self.W_g.weight))
 
-    def as_one_op(self, x: Tensor, h0: Tensor | None, sequences: Sequences, *, block: bool) -> tuple[Tensor, Tensor]:
+    def as_one_op(self, inputs: Inputs, h0: Tensor | None, sequences: Sequences) -> tuple[Tensor, Tensor]:
         """(y, state) from `recurrent_layer`; gates are kept only if a backward pass will want them."""
         full = cast(FullGates, self.W_g)
         weights = Weights(full.weight, full.bias, self.W_v.weight, self.W_o.weight)
-        differentiable = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (x, h0, *weights))
-        return recurrent_layer(x, weights, h0, sequences, self.gate, block=block, keep=differentiable and not self.save_memory)
+        differentiable = torch.is_grad_enabled() and any(y is not None and y.requires_grad for y in (inputs.x, h0, *weights))
+        keep = differentiable and not self.save_memory
+        return recurrent_layer(inputs, weights, h0, sequences, self.gate, block=self.writes_blocks, keep=keep)
 
     def enter(
         self, name: str, x: Tensor, axes: str, state: Tensor | None, cu_seqlens: Tensor | None = None, mask: Tensor | None = None

@@ -5,7 +5,9 @@
 Inside one op the gates are the op's own business: a kernel may want them in another order, and need not keep them.  With `keep`
 false nothing but states is saved for the backward pass, which computes the gates again, a stretch of time after the other.
 
-    y, final, *saved = statemix::recurrent_layer(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+    y, final, *saved = statemix::recurrent_layer(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+
+With `tokens` (B, T), x is a table (V, d) in which they are looked up: its gates are computed once for each of its rows.
 
 `block` chooses the block recurrence, or else the companion one, whose readout sees its last m outputs.  The body here serves every
 device and dtype, always without keeping.
@@ -43,13 +45,33 @@ class Weights(NamedTuple):
         return self.W_v.shape[0] // (m if block else 1), m
 
 
+class Inputs(NamedTuple):
+    """What the layer reads: x (B, T, d), or the rows of a table x (V, d) that `tokens` (B, T) name."""
+
+    x: Tensor
+    tokens: Tensor | None = None
+
+    @property
+    def steps(self) -> Tensor:
+        """A tensor whose first two axes are B and T."""
+        return self.x if self.tokens is None else self.tokens
+
+    def at(self, steps: slice) -> "Inputs":
+        """A stretch of time."""
+        return Inputs(self.x[:, steps]) if self.tokens is None else Inputs(self.x, self.tokens[:, steps])
+
+    def look_up(self, y: Tensor) -> Tensor:
+        """What was computed from x, at every step."""
+        return y if self.tokens is None else F.embedding(self.tokens, y)
+
+
 def recurrent_layer(
-    x: Tensor, weights: Weights, h0: Tensor | None, sequences: Sequences, gate: str, *, block: bool, keep: bool
+    inputs: Inputs, weights: Weights, h0: Tensor | None, sequences: Sequences, gate: str, *, block: bool, keep: bool
 ) -> tuple[Tensor, Tensor]:
     """(y, final state) of a layer, from inputs that the layer has checked."""
     if in_transform():
-        return reference(x, weights, h0, sequences, gate, block)
-    y, final, *_ = torch.ops.statemix.recurrent_layer(x, *weights, h0, sequences.cu_seqlens, sequences.mask, gate, block, keep)
+        return reference(inputs, weights, h0, sequences, gate, block)
+    y, final, *_ = torch.ops.statemix.recurrent_layer(*inputs, *weights, h0, sequences.cu_seqlens, sequences.mask, gate, block, keep)
     return y, final
 
 
@@ -70,15 +92,15 @@ def find_layer_kernel(x: Tensor, m: int) -> LayerKernel | None:
     return kernel if kernel is not None and x.dtype == torch.float32 and m <= kernel.max_size else None
 
 
-def is_worthwhile(x: Tensor, W_g: Tensor) -> bool:
-    """Whether `x` is long enough for a layer's kernel; compiled code, which may see any length, does not ask."""
-    return torch.compiler.is_compiling() or x.shape[0] * x.shape[1] * W_g.shape[0] >= WORTHWHILE
+def is_worthwhile(steps: Tensor, W_g: Tensor) -> bool:
+    """Whether `steps` (B, T, ..) are enough for a layer's kernel; compiled code, which may see any length, does not ask."""
+    return torch.compiler.is_compiling() or steps.shape[0] * steps.shape[1] * W_g.shape[0] >= WORTHWHILE
 
 
-def reference(x: Tensor, weights: Weights, h0: Tensor | None, sequences: Sequences, gate: str, block: bool) -> tuple[Tensor, Tensor]:
+def reference(inputs: Inputs, weights: Weights, h0: Tensor | None, sequences: Sequences, gate: str, block: bool) -> tuple[Tensor, Tensor]:
     """The same in differentiable torch and scans."""
     W_g, c, W_v, W_o = weights
-    gates, v = F.linear(x, W_g, c), F.linear(x, W_v)
+    gates, v = inputs.look_up(F.linear(inputs.x, W_g, c)), inputs.look_up(F.linear(inputs.x, W_v))
     cu_seqlens, mask, _ = sequences
     n, m = weights.state_shape(block)
     if block:
@@ -96,9 +118,9 @@ class Stretch(NamedTuple):
     sequences: Sequences
 
 
-def stretches(x: Tensor, sequences: Sequences) -> list[Stretch]:
+def stretches(steps_of: Tensor, sequences: Sequences) -> list[Stretch]:
     """Cut time so that a stretch holds about STEPS steps of all sequences together."""
-    B, T, _ = x.shape
+    B, T = steps_of.shape[:2]
     length = max(1, STEPS // max(B, 1))
     cu_seqlens, mask, _ = sequences
     pieces = []
@@ -109,47 +131,49 @@ def stretches(x: Tensor, sequences: Sequences) -> list[Stretch]:
     return pieces
 
 
-def _body(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
-    weights, sequences = Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
-    shape = (sequences.count(x), *weights.state_shape(block))
+def _body(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
+    inputs, weights, sequences = Inputs(x, tokens), Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
+    shape = (sequences.count(inputs.steps), *weights.state_shape(block))
     state = x.new_zeros(shape, dtype=state_dtype(x)) if h0 is None else h0.to(state_dtype(x), copy=True)
-    y, entries = x.new_empty((*x.shape[:2], W_o.shape[0])), []
-    for steps, own in stretches(x, sequences):
+    y, entries = x.new_empty((*inputs.steps.shape[:2], W_o.shape[0])), []
+    for steps, own in stretches(inputs.steps, sequences):
         entries.append(state)
-        y[:, steps], state = reference(x[:, steps], weights, state, own, gate, block)
+        y[:, steps], state = reference(inputs.at(steps), weights, state, own, gate, block)
     return y, state, x.new_empty(0), x.new_empty(0), torch.stack(entries) if entries else state.new_empty((0, *shape))
 
 
-def _body_backward(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
-    weights, sequences = Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
-    dx, dstate = torch.empty_like(x), dfinal.clone()
+def _body_backward(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
+    inputs, weights, sequences = Inputs(x, tokens), Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
+    dx, dstate = torch.zeros_like(x), dfinal.clone()
     totals = [torch.zeros_like(w, dtype=state_dtype(w)) for w in weights]
-    for (steps, own), entry in reversed(list(zip(stretches(x, sequences), entries.unbind(0), strict=True))):
+    for (steps, own), entry in reversed(list(zip(stretches(inputs.steps, sequences), entries.unbind(0), strict=True))):
+        part = inputs.at(steps)
         with torch.enable_grad():
-            leaves = [y.detach().requires_grad_() for y in (x[:, steps], *weights, entry)]
-            outputs = reference(leaves[0], Weights(*leaves[1:5]), leaves[5], own, gate, block)
-        dx[:, steps], *parts, dstate = torch.autograd.grad(outputs, leaves, (dy[:, steps], dstate))
+            leaves = [y.detach().requires_grad_() for y in (part.x, *weights, entry)]
+            outputs = reference(Inputs(leaves[0], part.tokens), Weights(*leaves[1:5]), leaves[5], own, gate, block)
+        dpart, *parts, dstate = torch.autograd.grad(outputs, leaves, (dy[:, steps], dstate))
+        Inputs(dx, tokens).at(steps).x.add_(dpart)
         torch._foreach_add_(totals, parts)
     return dx, *totals, dstate
 
 
-def _saved_shapes(x: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
-    B, T, _ = x.shape
+def _saved_shapes(steps_of: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+    B, T = steps_of.shape[:2]
     count = len(range(0, T, max(1, STEPS // max(B, 1))))
-    return (0,), (0,), (count, sequences.count(x), *weights.state_shape(block))
+    return (0,), (0,), (count, sequences.count(steps_of), *weights.state_shape(block))
 
 
-def _fake(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
-    weights, sequences = Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
+def _fake(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
+    steps_of, weights, sequences = Inputs(x, tokens).steps, Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
     n, m = weights.state_shape(block)
     kernel = find_layer_kernel(x, m)
     shapes = _saved_shapes if kernel is None else kernel.saved_shapes
-    y = x.new_empty((*x.shape[:2], W_o.shape[0]))
-    final = x.new_empty((sequences.count(x), n, m), dtype=state_dtype(x))
-    return y, final, *(final.new_empty(shape) for shape in shapes(x, weights, sequences, block, keep))
+    y = x.new_empty((*steps_of.shape[:2], W_o.shape[0]))
+    final = x.new_empty((sequences.count(steps_of), n, m), dtype=state_dtype(x))
+    return y, final, *(final.new_empty(shape) for shape in shapes(steps_of, weights, sequences, block, keep))
 
 
-def _backward_fake(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
+def _backward_fake(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
     total = [torch.empty_like(w, dtype=state_dtype(w)) for w in (W_g, c, W_v, W_o)]
     return torch.empty_like(x), *total, torch.empty_like(dfinal)
 
@@ -157,29 +181,39 @@ def _backward_fake(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, 
 def _setup_context(ctx, inputs, output):
     *tensors, ctx.gate, ctx.block, _ = inputs
     ctx.mark_non_differentiable(*output[2:])
+    ctx.set_materialize_grads(False)  # or zeros as large as the gates would be made for what is not differentiable
+    ctx.final = output[1].shape, output[1].dtype
     ctx.save_for_backward(*tensors, *output[2:])
 
 
 def _backward(ctx, dy, dfinal, *_):
-    x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, *saved = ctx.saved_tensors
-    inputs = (x, W_g, c, W_v, W_o, h0)
+    x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, *saved = ctx.saved_tensors
+    inputs = (x, tokens, W_g, c, W_v, W_o, h0)
+    shape, dtype = ctx.final
+    dy = x.new_zeros((*Inputs(x, tokens).steps.shape[:2], W_o.shape[0])) if dy is None else dy
+    dfinal = x.new_zeros(shape, dtype=dtype) if dfinal is None else dfinal
     wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
     if torch.is_grad_enabled():
-        outputs = reference(x, Weights(W_g, c, W_v, W_o), h0, Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
+        weights = Weights(W_g, c, W_v, W_o)
+        outputs = reference(Inputs(x, tokens), weights, h0, Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
         some = torch.autograd.grad(outputs, [inputs[i] for i in wanted], (dy, dfinal), create_graph=True, allow_unused=True)
         gradients = dict(zip(wanted, some, strict=True))
     else:
-        arguments = (dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, ctx.gate, ctx.block, *saved)
-        gradients = dict(enumerate(torch.ops.statemix.recurrent_layer_backward(*arguments)))
+        arguments = (dy, dfinal, *inputs, cu_seqlens, mask, ctx.gate, ctx.block, *saved)
+        dx, *others = torch.ops.statemix.recurrent_layer_backward(*arguments)
+        gradients = {0: dx, **dict(enumerate(others, 2))}  # tokens, number 1, have none
     each = [gradients[i].to(inputs[i].dtype) if i in wanted and gradients[i] is not None else None for i in range(len(inputs))]
     return *each, *[None] * 5
 
 
-WEIGHTS = "Tensor x, Tensor W_g, Tensor c, Tensor W_v, Tensor W_o, Tensor? h0, Tensor? cu_seqlens, Tensor? mask, str gate, bool block"
-define_op("recurrent_layer", f"({WEIGHTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _body, _fake)
+ARGUMENTS = (
+    "Tensor x, Tensor? tokens, Tensor W_g, Tensor c, Tensor W_v, Tensor W_o, Tensor? h0, "
+    "Tensor? cu_seqlens, Tensor? mask, str gate, bool block"
+)
+define_op("recurrent_layer", f"({ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)", _body, _fake)
 define_op(
     "recurrent_layer_backward",
-    f"(Tensor dy, Tensor dfinal, {WEIGHTS}, Tensor gates, Tensor h, Tensor entries) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    f"(Tensor dy, Tensor dfinal, {ARGUMENTS}, Tensor gates, Tensor h, Tensor entries) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _body_backward,
     _backward_fake,
 )

@@ -3,6 +3,7 @@
 They compute in float32, for inputs in float32, bfloat16 and float16; float64, and sizes above the library's largest m, take the plain body.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from statemix.kernels.cpu import layer, pool, scans
 from statemix.kernels.cpu.library import Library, Missing, load
 from statemix.kernels.lanes import Sizes
-from statemix.ops.layer import LAYER_KERNELS, LayerKernel, Weights, find_layer_kernel
+from statemix.ops.layer import LAYER_KERNELS, Inputs, LayerKernel, Weights, find_layer_kernel
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.registry import BODIES, register_kernel
 from statemix.ops.segments import Sequences, checked_bounds
@@ -83,26 +84,28 @@ def gated_backward(library: Library, name: str, block: bool) -> Callable[..., An
 
 
 def layer_forward(library: Library) -> Callable[..., Any]:
-    def kernel(x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
+    def kernel(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
         if find_layer_kernel(x, gate_count(W_g, W_v) - 1) is None:
-            return BODIES["recurrent_layer"](x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
-        own = layer.make_layer(library, block, gate, W_g, c, W_v, W_o)
-        bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
-        y, final, kept = layer.forward(own, flat(x), None if h0 is None else scans.as_input(h0), bounds, real, keep)
-        return pool.reshaped(y, (*x.shape[:2], W_o.shape[0])), final, kept.gates, kept.h, kept.entries
+            return BODIES["recurrent_layer"](x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+        own, steps = layer.make_layer(library, block, gate, W_g, c, W_v, W_o), Inputs(x, tokens).steps
+        bounds, real = flat_bounds(steps, cu_seqlens), None if mask is None else mask.flatten().contiguous()
+        source = layer.source_of(own, flat(x), None if tokens is None else tokens.flatten())
+        y, final, kept = layer.forward(own, source, None if h0 is None else scans.as_input(h0), bounds, real, keep)
+        return pool.reshaped(y, (*steps.shape[:2], W_o.shape[0])), final, kept.gates, kept.h, kept.entries
 
     return kernel
 
 
 def layer_backward(library: Library) -> Callable[..., Any]:
-    def kernel(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
+    def kernel(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
         if find_layer_kernel(x, gate_count(W_g, W_v) - 1) is None:
-            arguments = (dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries)
+            arguments = (dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries)
             return BODIES["recurrent_layer_backward"](*arguments)
         own = layer.make_layer(library, block, gate, W_g, c, W_v, W_o)
-        bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
+        bounds, real = flat_bounds(Inputs(x, tokens).steps, cu_seqlens), None if mask is None else mask.flatten().contiguous()
+        source = layer.source_of(own, flat(x), None if tokens is None else tokens.flatten())
         start, kept = None if h0 is None else scans.as_input(h0), layer.Kept(gates, h, entries)
-        d = layer.backward(own, flat(dy), dfinal, flat(x), start, bounds, real, kept)
+        d = layer.backward(own, source, flat(dy), dfinal, start, bounds, real, kept)
         return pool.reshaped(d.x, tuple(x.shape)), d.W_g, d.c, d.W_v, d.W_o, d.h0
 
     return kernel
@@ -113,23 +116,23 @@ def gate_count(W_g: Tensor, W_v: Tensor) -> int:
     return W_g.shape[0] // W_v.shape[0]
 
 
-def saved_shapes(x: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(steps: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
     """Of gates, h and entries, as `layer.forward` returns them."""
     n, m = weights.state_shape(block)
-    sizes, N = Sizes(n, m, m if block else 1), x.shape[0] * x.shape[1]
+    sizes, N = Sizes(n, m, m if block else 1), steps.shape[0] * steps.shape[1]
     if keep:
         return (N, sizes.inputs), (N, sizes.states), (0, n, m)
     return (0,), (0,), (-(-N // layer.STEPS), n, m)
 
 
 def flat(x: Tensor) -> Tensor:
-    """(B, T, d) on one axis of time."""
-    return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+    """(B, T, d) on one axis of time; a table stays as it is."""
+    return x.reshape(-1, x.shape[-1]) if x.numel() else x.new_zeros((math.prod(x.shape[:-1]), x.shape[-1]))
 
 
-def flat_bounds(x: Tensor, cu_seqlens: Tensor | None) -> list[int]:
+def flat_bounds(steps: Tensor, cu_seqlens: Tensor | None) -> list[int]:
     """Where sequences begin and end on that axis."""
-    B, T, _ = x.shape
+    B, T = steps.shape[:2]
     return [b * T for b in range(B + 1)] if cu_seqlens is None else checked_bounds(cu_seqlens, T)
 
 

@@ -111,7 +111,7 @@ def make_model(config: RunConfig, task: Task, length: int, attempt: int) -> nn.M
 
 
 def make_optimiser(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay, fused=True)
 
 
 def save(run: Run, directory: Path) -> None:

@@ -3,6 +3,9 @@
 The gates of a stretch of time are still in cache when the scan reads them, and their gradients go into those of the weights before
 the next stretch overwrites them: the gradients of all gates never exist at once.  Nor do the gates, unless kept for the backward pass.
 
+Where the inputs are rows of a small table, its gates are computed once, and a stretch gathers them; the gradients of gates are summed up
+by row, and go into those of the weights at the end.
+
 Sequences lie one after the other on one axis of N steps.  A stretch may cut a sequence; its state is carried over, in a row of `states`.
 """
 
@@ -66,6 +69,81 @@ def make_layer(library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor,
     return Layer(library, block, gate, sizes, W, bias, pack_outputs(W_o, sizes))
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Inputs (N, d), a row for each step."""
+
+    layer: Layer
+    x: Tensor
+
+    @property
+    def steps(self) -> int:
+        return self.x.shape[0]
+
+    def gates(self, s: Stretch, out: Tensor) -> None:
+        """The raw gates and drivers of a stretch."""
+        torch.addmm(self.layer.c, self.x[s.a : s.b], self.layer.W.t(), out=out)
+
+    def collector(self) -> "RowsGradient":
+        return RowsGradient(self, pool.empty(tuple(self.x.shape)), torch.zeros_like(self.layer.W), torch.zeros_like(self.layer.c))
+
+
+@dataclass(frozen=True)
+class RowsGradient:
+    """Takes the gradients of gates, a stretch at a time."""
+
+    rows: Rows
+    dx: Tensor
+    dW: Tensor
+    dc: Tensor
+
+    def add(self, s: Stretch, dgates: Tensor) -> None:
+        self.dW.addmm_(dgates.t(), self.rows.x[s.a : s.b])
+        self.dc.add_(dgates.sum(0))
+        torch.mm(dgates, self.rows.layer.W, out=self.dx[s.a : s.b])
+
+    def total(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of x, W and c."""
+        return self.dx, self.dW, self.dc
+
+
+@dataclass(frozen=True)
+class Table:
+    """Inputs that are rows of a table (V, d): which of them for each of N steps, and the gates of all of them."""
+
+    layer: Layer
+    x: Tensor
+    tokens: Tensor
+    all_gates: Tensor
+
+    @property
+    def steps(self) -> int:
+        return self.tokens.shape[0]
+
+    def gates(self, s: Stretch, out: Tensor) -> None:
+        torch.index_select(self.all_gates, 0, self.tokens[s.a : s.b], out=out)
+
+    def collector(self) -> "TableGradient":
+        return TableGradient(self, torch.zeros_like(self.all_gates))
+
+
+@dataclass(frozen=True)
+class TableGradient:
+    table: Table
+    dgates: Tensor
+
+    def add(self, s: Stretch, dgates: Tensor) -> None:
+        self.dgates.index_add_(0, self.table.tokens[s.a : s.b], dgates)
+
+    def total(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.dgates @ self.table.layer.W, self.dgates.t() @ self.table.x, self.dgates.sum(0)
+
+
+def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
+    """Where the gates come from."""
+    return Rows(layer, x) if tokens is None else Table(layer, x, tokens, torch.addmm(layer.c, x, layer.W.t()))
+
+
 def stretches(bounds: list[int]) -> Iterator[Stretch]:
     """Cut the steps that `bounds` span into stretches."""
     N = bounds[-1]
@@ -76,9 +154,11 @@ def stretches(bounds: list[int]) -> Iterator[Stretch]:
         yield Stretch(index, a, b, first, last, bounds[first] < a, local)
 
 
-def forward(layer: Layer, x: Tensor, h0: Tensor | None, bounds: list[int], mask: Tensor | None, keep: bool) -> tuple[Tensor, Tensor, Kept]:
+def forward(
+    layer: Layer, source: Rows | Table, h0: Tensor | None, bounds: list[int], mask: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor, Kept]:
     """y (N, d), the final states (S, n, m), and what the backward pass needs."""
-    (n, m, _), (N, S) = layer.sizes, (x.shape[0], len(bounds) - 1)
+    (n, m, _), (N, S), x = layer.sizes, (source.steps, len(bounds) - 1), source.x
     y = pool.empty((N, layer.W_o.shape[0]))
     states = x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
     gates, h = (pool.empty((N if keep else min(N, STEPS), width)) for width in (layer.sizes.inputs, layer.sizes.states))
@@ -87,7 +167,7 @@ def forward(layer: Layer, x: Tensor, h0: Tensor | None, bounds: list[int], mask:
         rows = slice(s.a, s.b) if keep else slice(0, s.b - s.a)
         if not keep:
             entries[s.index] = states[s.first]
-        torch.addmm(layer.c, x[s.a : s.b], layer.W.t(), out=gates[rows])
+        source.gates(s, gates[rows])
         scan_forward(layer, s, gates[rows], mask, states[s.first : s.last], h[rows])
         torch.mm(h[rows], layer.W_o.t(), out=y[s.a : s.b])
     return y, states, Kept(gates, h, entries) if keep else Kept(x.new_empty(0), x.new_empty(0), entries)
@@ -104,13 +184,19 @@ class Gradients:
 
 
 def backward(
-    layer: Layer, dy: Tensor, dfinal: Tensor, x: Tensor, h0: Tensor | None, bounds: list[int], mask: Tensor | None, kept: Kept
+    layer: Layer,
+    source: Rows | Table,
+    dy: Tensor,
+    dfinal: Tensor,
+    h0: Tensor | None,
+    bounds: list[int],
+    mask: Tensor | None,
+    kept: Kept,
 ) -> Gradients:
     """Gradients of everything, stretch by stretch from the last."""
-    sizes, keep, longest = layer.sizes, kept.gates.numel() > 0, min(x.shape[0], STEPS)
+    sizes, keep, longest = layer.sizes, kept.gates.numel() > 0, min(source.steps, STEPS)
     states = dfinal.clone(memory_format=torch.contiguous_format)
-    dx = pool.empty(tuple(x.shape))
-    dW, dc, dW_o = torch.zeros_like(layer.W), torch.zeros_like(layer.c), torch.zeros_like(layer.W_o)
+    collected, dW_o = source.collector(), torch.zeros_like(layer.W_o)
     dgates, dh = pool.empty((longest, sizes.inputs)), pool.empty((longest, sizes.states))
     scratch = None if keep else (torch.empty_like(dgates), torch.empty_like(dh))
     for s in reversed(list(stretches(bounds))):
@@ -118,17 +204,16 @@ def backward(
         start = entering(layer, s, kept, h0, keep)
         gates, h = (kept.gates[rows], kept.h[rows]) if scratch is None else (scratch[0][local], scratch[1][local])
         if not keep:
-            torch.addmm(layer.c, x[rows], layer.W.t(), out=gates)
-            scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, x), h)
+            source.gates(s, gates)
+            scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, source.x), h)
         torch.mm(dy[rows], layer.W_o, out=dh[local])
         scan_backward(layer, s, gates, mask, start, h, dh[local], states[s.first : s.last], dgates[local])
-        dW.addmm_(dgates[local].t(), x[rows])
-        dc += dgates[local].sum(0)
-        torch.mm(dgates[local], layer.W, out=dx[rows])
+        collected.add(s, dgates[local])
         if not keep:
             dW_o.addmm_(dy[rows].t(), h)
     if keep:
         torch.mm(dy.t(), kept.h, out=dW_o)
+    dx, dW, dc = collected.total()
     dW_g, dW_v = unpack_inputs(dW, sizes)
     dc_g, _ = unpack_inputs(dc.unsqueeze(1), sizes)
     return Gradients(dx, dW_g, dc_g.view(-1), dW_v, unpack_outputs(dW_o, sizes), states)
