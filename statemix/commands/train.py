@@ -71,6 +71,8 @@ class Train:
     """Steps of linear warm-up."""
     curriculum: tuple[int, ...] = ()
     """Lengths of prefixes to begin with, each until its last position is learnt: 2 3 4 6 9 13 for S5."""
+    stage_steps: int = 0
+    """Take the next prefix after so many steps at the latest, 0 for when it is learnt."""
     restart_after: int = 0
     """Begin anew with other weights if a stage of the curriculum takes more steps than this, 0 for never."""
     decay: int = 0
@@ -122,6 +124,7 @@ class Train:
             clip=self.clip,
             warmup=self.warmup,
             curriculum=self.curriculum,
+            stage_steps=self.stage_steps,
             restart_after=self.restart_after,
             decay=self.decay,
             sharpen=self.sharpen,

@@ -5,6 +5,7 @@ validation.  The number that stands for a place is the test accuracy of the run 
 all seeds at the chosen rate.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from statemix.paper import PaperValue
 from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_places
+from statemix.sweep.select import cell_of
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: 
 def measure(variant: str, entries: list[Entry]) -> Measured:
     """Of several sizes in one variant, the one that does best; of its rates, the one that validates best."""
     choice = max(choose(entries), key=lambda choice: choice.validation)
-    same = [entry for entry in entries if {**entry.config, "seed": 0} == {**choice.config, "lr": choice.lr, "seed": 0}]
+    cell = json.dumps(choice.config, sort_keys=True)
+    same = [entry for entry in entries if entry.config["lr"] == choice.lr and cell_of(entry) == cell]
     return Measured(variant, choice, tuple(same))
 
 

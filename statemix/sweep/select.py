@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from statemix.sweep.ledger import Entry
+from statemix.train import config_from_dict
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,14 @@ def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
     cells: dict[str, dict[float, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     once = {entry.id: entry for entry in entries if entry.status == "done"}  # two sweeps may have written the same run down
     for entry in once.values():
-        key = {name: value for name, value in entry.config.items() if name not in ("lr", "seed")}
-        cells[json.dumps(key, sort_keys=True)][entry.config["lr"]].append(entry)
+        cells[cell_of(entry)][entry.config["lr"]].append(entry)
     return [choose_one(json.loads(key), by_lr, metric) for key, by_lr in cells.items()]
+
+
+def cell_of(entry: Entry) -> str:
+    """The config without learning rate and seed, fields that are younger than the entry at their defaults."""
+    whole = json.loads(config_from_dict(entry.config).to_json())
+    return json.dumps({name: value for name, value in whole.items() if name not in ("lr", "seed")}, sort_keys=True)
 
 
 def choose_one(config: dict[str, Any], by_lr: dict[float, list[Entry]], metric: str) -> Choice:

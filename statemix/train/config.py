@@ -29,6 +29,7 @@ class RunConfig:
         patience: epochs without a better validation accuracy before a run ends early, 0 for never.
         solved: a validation accuracy that ends a run, above 1 for never.
         curriculum: lengths of prefixes to begin with; the next is taken when the last position of a prefix is learnt.
+        stage_steps: steps after which the next prefix is taken anyhow, 0 for never.
         restart_after: steps, after the warm-up, in one stage of a curriculum, or without one in all, after which a run begins anew with
             other weights, 0 for never.
         decay: steps in which `lr`, constant till then, goes down to `min_lr` once whole sequences are learnt in training; the run
@@ -54,6 +55,7 @@ class RunConfig:
     patience: int = 40
     solved: float = 0.9999
     curriculum: tuple[int, ...] = ()
+    stage_steps: int = 0
     restart_after: int = 0
     decay: int = 0
     sharpen: float = 1.0
@@ -67,7 +69,7 @@ class RunConfig:
         for name in ("train_examples", "test_examples", "batch", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
-        for name in ("weight_decay", "warmup", "clip", "patience", "restart_after", "decay", "max_steps", "seed"):
+        for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if self.length is not None and self.length < 1:
@@ -84,12 +86,19 @@ class RunConfig:
 
     @property
     def id(self) -> str:
-        """Sixteen hexadecimal digits that no other config has."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """Sixteen hexadecimal digits that no other config has; a field that is added later, at its default, leaves them as they are."""
+        said = without_defaults(self) | {"model": without_defaults(self.model)}
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
         """One line, keys sorted."""
         return json.dumps(asdict(self), sort_keys=True)
+
+
+def without_defaults(config: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    plain = type(config)(config.task) if isinstance(config, RunConfig) else type(config)()
+    return {name: value for name, value in asdict(config).items() if name == "task" or value != asdict(plain)[name]}
 
 
 def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
@@ -120,6 +129,7 @@ def paper_protocol(config: RunConfig) -> RunConfig:
         patience=0,
         solved=2.0,
         curriculum=(),
+        stage_steps=0,
         restart_after=0,
         decay=0,
         sharpen=1.0,

@@ -135,7 +135,7 @@ def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
             return counters
         return replace(counters, ended=True) if accuracy >= CERTAIN else anew(counters)
     if counters.stage < len(config.curriculum):
-        if accuracy > STAGE_ACCURACY:
+        if accuracy > STAGE_ACCURACY or 0 < config.stage_steps <= counters.stage_step:
             return replace(counters, stage=counters.stage + 1, stage_step=0)
     elif accuracy > LEARNT_ACCURACY:
         return replace(counters, decay_step=0)
