@@ -11,7 +11,7 @@ import pytest
 
 from statemix.cli import main
 from statemix.models import ModelConfig
-from statemix.sweep import Entry, Ledger, choose, grid, load_cells, share, sweep
+from statemix.sweep import Entry, Ledger, choose, grid, load_cells, load_places, share, sweep
 from statemix.sweep import engines as engines_module
 from statemix.sweep.ledger import make_entry
 from statemix.sweep.worker import Busy, entered, perform
@@ -182,6 +182,48 @@ def test_experiments_are_files(tmp_path, capsys):
     main(["sweep", str(path), *common])
     assert "2 were in the ledger" in capsys.readouterr().out.replace("\n", " ")
     assert len({json.loads(line)["id"] for line in ledger.read_text().splitlines()}) == 3
+
+
+PLACES = """
+from statemix.models import ModelConfig
+from statemix.sweep import Cell
+from statemix.train import RunConfig
+from statemix.train.metrics import accuracy_by_length
+
+def cells(scale):
+    for seed in range(4 if scale == "paper" else 2):
+        model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": 2}, width=8, channel_mixer="none")
+        config = RunConfig("s2", model, train_examples=64, test_examples=32, length=4, batch=32, epochs=1, seed=seed)
+        yield Cell("BD-LRU m2", "S2", "plain", config)
+
+def measure(config, task, model):
+    if config.seed == 1:
+        raise RuntimeError("nothing to measure")
+    return {"by_length": accuracy_by_length(task, model, (4, 8), 16, 0)}
+"""
+
+
+def test_places_scales_measures_and_limits(tmp_path, capsys):
+    path, ledger = tmp_path / "placed.py", tmp_path / "ledger.jsonl"
+    path.write_text(PLACES)
+    assert [(cell.row, cell.column, cell.config.seed) for cell in load_places(path)] == [("BD-LRU m2", "S2", 0), ("BD-LRU m2", "S2", 1)]
+    assert len(load_cells(path, "paper")) == 4
+    common = ["--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"]
+    main(["sweep", str(path), *common, "--scale", "paper", "--dry-run", "--limit", "3"])
+    assert capsys.readouterr().out.count("to run") == 3
+    main(["sweep", str(path), *common, "--limit", "1"])
+    (first,), _ = Ledger(ledger).read()
+    assert set(first.result["measured"]["by_length"]) == {"4", "8"}
+    with pytest.raises(SystemExit):
+        main(["sweep", str(path), *common])
+    second = Ledger(ledger).read()[0][1]
+    assert (second.status, second.result) == ("failed", None)
+    assert "nothing to measure" in second.reason
+    (tmp_path / "plain.py").write_text(EXPERIMENT)
+    with pytest.raises(ValueError, match="has one scale only"):
+        load_cells(tmp_path / "plain.py", "paper")
+    with pytest.raises(ValueError, match="Unknown scale 'moon'"):
+        load_cells(path, "moon")
 
 
 OWN = """

@@ -14,10 +14,10 @@ import torch
 from statemix.cli import main
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.tasks import find_task
-from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, train
+from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
 from statemix.train.command import load_trained
-from statemix.train.metrics import score
+from statemix.train.metrics import accuracy_by_length, score
 from statemix.train.state import Counters
 from statemix.train.track import open_tracker
 
@@ -390,3 +390,78 @@ def test_tensorboard(tmp_path):
     pytest.importorskip("tensorboard", reason="tensorboard is only in the extra `track`")
     main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", "tensorboard"])
     assert list(tmp_path.glob("*/tensorboard/*"))
+
+
+def test_decay_begins_when_learnt_and_ends_the_run(tmp_path):
+    """Constant, then a line to `min_lr` once sequences are learnt in training; gates grow meanwhile, and the run ends."""
+    config = replace(SMALL, task="s2", lr=2e-2, warmup=10, curriculum=(2, 4), decay=50, sharpen=1.01, epochs=400, min_lr=1e-4)
+    result = train(config, tmp_path)
+    lines = metrics(tmp_path)
+    assert result.steps < 400 * 4
+    assert result.test["token"] == 1.0
+    assert lines[-1]["lr"] == pytest.approx(config.min_lr)
+    assert max(line["lr"] for line in lines) == config.lr
+    decaying = [line for line in lines if line["lr"] < config.lr and line["step"] > config.warmup]
+    assert 50 // 4 - 1 <= len(decaying) <= 50 // 4 + 2
+    blunt = train(replace(config, sharpen=1.0), tmp_path / "blunt")
+    assert blunt.steps == result.steps  # the same course until the decay
+    norms = [load_trained(place)[2].blocks[0].mixer.W_g.weight.norm().item() for place in (tmp_path, tmp_path / "blunt")]
+    assert norms[0] > 1.3 * norms[1]
+
+
+def test_a_decay_that_leaves_mistakes_begins_anew():
+    config, learnt = replace(SMALL, decay=50), Counters(attempt_step=100, stage_step=100, decay_step=50)
+    assert loop.judge(config, learnt, 1.0).ended
+    again = loop.judge(config, learnt, 0.999)
+    assert (again.attempt, again.attempt_step, again.decay_step, again.ended) == (1, 0, -1, False)
+    assert loop.judge(config, replace(learnt, decay_step=25), 0.5).attempt == 0  # not yet over
+
+
+def test_restarts_count_the_steps_of_a_stage():
+    config = replace(SMALL, curriculum=(2, 4), restart_after=100, warmup=50)
+    stuck = lambda stage, steps: loop.judge(config, Counters(stage=stage, stage_step=steps), 0.5).attempt  # noqa: E731
+    assert (stuck(0, 125), stuck(0, 150)) == (0, 1)  # the first stage has the warm-up on top
+    assert (stuck(1, 75), stuck(1, 100)) == (0, 1)
+    assert loop.judge(config, Counters(stage=2, stage_step=500, decay_step=0), 0.5).attempt == 0  # learnt once, never again
+    assert loop.judge(config, Counters(stage=1, stage_step=100), 0.95).stage == 2
+
+
+def test_a_stage_ends_by_time():
+    config = replace(SMALL, curriculum=(2, 4), stage_steps=75)
+    assert loop.judge(config, Counters(stage=0, stage_step=50), 0.1).stage == 0
+    assert loop.judge(config, Counters(stage=0, stage_step=75), 0.1).stage == 1
+
+
+@pytest.mark.parametrize(("length", "stages"), [(None, (2, 3, 4, 6, 9, 13)), (6, (2, 3, 4)), (40, (2, 3, 4, 6, 9, 13, 20, 30))])
+def test_the_tracking_preset(length, stages):
+    config = tracking_preset(replace(SMALL, length=length))
+    assert config.curriculum == stages
+    assert config.length == (length or 16)
+    assert config.model.bos
+    assert config.model.channel_mixer == "none"
+    plain = paper_protocol(config)
+    assert (plain.curriculum, plain.decay, plain.sharpen, plain.restart_after, plain.model.bos) == ((), 0, 1.0, 0, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_preset_solves_s5_and_holds(tmp_path, seed):
+    """Trained at sixteen steps, without a mistake at a thousand."""
+    model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
+    config = tracking_preset(RunConfig("s5", model, train_examples=100_000, epochs=1000, max_steps=6000, seed=seed))
+    assert train(config, tmp_path).test["token"] == 1.0
+    _, task, trained = load_trained(tmp_path)
+    assert accuracy_by_length(task, trained, (1024,), 64, 0)["1024"] >= 0.999
+
+
+def test_only_gates_that_saturate_are_sharpened():
+    layer = build_model(replace(SMALL.model, options={"n_blocks": 2, "block_size": 2, "gate": "linear"}), find_task("s3"), 6)
+    with pytest.raises(ValueError, match=r"Only gates that saturate can be sharpened \(softmax, sigmoid, tanh\), got 'linear'"):
+        loop.sharpen(layer, 1.1)
+
+
+def test_ids_outlive_new_fields():
+    """What a ledger has written down stays done when a config gains a field."""
+    assert replace(SMALL, seed=3).id != SMALL.id
+    assert replace(SMALL, model=replace(SMALL.model, width=17)).id != SMALL.id
+    assert RunConfig("s3").id == "efde3c2ca661ccc9"

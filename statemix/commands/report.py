@@ -22,14 +22,18 @@ class Report:
     """The experiments whose cells are reported."""
     bench: Path = Path("results/bench")
     """Results of `statemix bench`, for the figure of throughput."""
+    documents: tuple[Path, ...] = ()
+    """Instead, render the tables inside these Markdown files anew, between `<!-- name -->` and `<!-- end -->`."""
     coverage: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Write nothing; print how many of the paper's values have a measured neighbour, and how many agree."""
 
     def run(self) -> None:
-        from statemix.report.command import print_coverage, write_report
+        from statemix.report.command import print_coverage, update_documents, write_report
 
         if self.coverage:
             print_coverage(self.experiments, self.ledger)
+        elif self.documents:
+            update_documents(self.experiments, self.ledger, self.documents)
         else:
             write_report(self.experiments, self.ledger, self.bench, self.out)
 
