@@ -10,7 +10,7 @@ import torch
 from statemix import BDLRU, HLRU
 from statemix.analysis.duality import attend, layer_attention
 from statemix.analysis.flops import step_cost
-from statemix.analysis.representations import as_matrix, faithful_representation, multiply
+from statemix.analysis.representations import as_matrix, faithful_representation, multiplies_like, multiply
 from statemix.analysis.spectrum import Spectrum, eigenvalues, eigenvalues_of_two, radius_bound, transitions
 from statemix.models import ModelConfig
 from statemix.ops import gated_block_scan
@@ -147,6 +147,21 @@ def test_the_smallest_blocks_that_carry_a_group(n, m, signed):
     assert np.array_equal(as_matrix(found[multiply(a, b)], m), as_matrix(found[a], m) @ as_matrix(found[b], m))
     for element in found.values():
         assert (np.abs(as_matrix(element, m)).sum(1) == 1).all()
+
+
+@pytest.mark.parametrize(("n", "m", "signed"), [(3, 3, False), (4, 3, True), (4, 4, False)])
+def test_multiplies_like(n, m, signed):
+    """Transitions of a representation multiply like the group, whatever contracts them; those of a part of it do so in part."""
+    elements = list(itertools.permutations(range(n)))
+    products = np.array([[elements.index(tuple(x[i] for i in y)) for y in elements] for x in elements])
+    found = faithful_representation(n, m, signed=signed)
+    assert found is not None
+    matrices = np.stack([as_matrix(found[x], m).T for x in elements])  # A_y A_x for x · y: the transposed, which multiply backwards
+    assert multiplies_like(0.6 * matrices + 0.01, products) == 1.0
+    spoilt = matrices.copy()
+    spoilt[1] = spoilt[0]
+    assert 0.3 < multiplies_like(spoilt, products) < 1.0
+    assert multiplies_like(np.random.default_rng(0).normal(size=matrices.shape), products) < 0.2
 
 
 def test_flops_of_a_step():

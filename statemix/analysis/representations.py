@@ -86,3 +86,17 @@ def as_matrix(a: Element, m: int) -> NDArray[np.float64]:
         target = a[source]
         matrix[target % m, source] = -1.0 if target >= m else 1.0
     return matrix
+
+
+def multiplies_like(transitions: NDArray[np.float64], products: NDArray[np.int64]) -> float:
+    """The share of pairs (x, y) for which a block's rounded transitions multiply as a group's elements do.
+
+    Args:
+        transitions: (order, m, m), the A of each element, rows rounded to their largest entry.
+        products: (order, order), the number of x · y, as in h = A_y A_x h for the sequence x, y.
+    """
+    chosen = np.abs(transitions).argmax(-1)  # h'[i] = h[chosen[i]]
+    signs = np.sign(np.take_along_axis(transitions, chosen[..., None], -1))[..., 0]
+    both = np.take_along_axis(chosen[:, None], chosen[None], -1)  # [x, y, i]: where state i of A_y A_x comes from
+    sign = np.take_along_axis(signs[:, None] + 0 * signs[None], chosen[None] + 0 * chosen[:, None], -1) * signs[None]
+    return float(((both == chosen[products]) & (sign == signs[products])).all(-1).mean())
