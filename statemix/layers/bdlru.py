@@ -8,7 +8,7 @@ from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import gated_block_scan, gated_block_step
 from statemix.ops.segments import Sequences
-from statemix.types import Mask, SequenceBounds, States
+from statemix.types import BlockValues, Mask, SequenceBounds, States
 
 
 @register_mixer("bdlru")
@@ -76,14 +76,12 @@ class BDLRU(LinearRecurrentUnit):
             return self.as_one_op(x, h0, Sequences(cu_seqlens, mask), block=True)
         return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
 
-    def mix(
+    def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
-    ) -> tuple[Float[Tensor, "B T d"], States]:
-        """From gates (B, T, n m, m + 1) and values (B, T, n m) to outputs and states."""
+    ) -> tuple[BlockValues, States]:
+        """From gates (B, T, n m, m + 1) and values (B, T, n m) to the states h."""
         gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
-        h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
-        y = self.W_o(h.flatten(2))
-        return y, state
+        return gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""

@@ -12,6 +12,7 @@ from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_g
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
 from statemix.ops.layer import Weights, find_layer_kernel, is_worthwhile, recurrent_layer
 from statemix.ops.normalise import find_normaliser
+from statemix.ops.precision import state_dtype
 from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 
@@ -62,8 +63,21 @@ class LinearRecurrentUnit(nn.Module, ABC):
         return n * m
 
     @abstractmethod
+    def scan(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """From gates and values to the states (B, T, n, m) of all steps, and the final ones."""
+
     def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """From gates and values to outputs and states: the layer after its first projections."""
+        """From gates and values to outputs and final states: the layer after its first projections."""
+        h, state = self.scan(gates, v, h0, cu_seqlens, mask)
+        return self.W_o(h.flatten(2)), state
+
+    def trace(self, x: Tensor, state: Tensor | None = None, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The outputs of `forward`, and the states (B, T, n, m) after every step: any of them can be gone on from."""
+        x, h0 = self.enter("x", x, "(B, T, d)", state, None, mask)
+        gates, v = self.W_g(x), self.W_v(x)
+        dtype = state_dtype(gates, v)
+        h, _ = self.scan(gates.to(dtype), v.to(dtype), h0, None, mask)
+        return self.W_o(h.flatten(2).to(v.dtype)), h
 
     def forward_lookup(self, table: Tensor, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What `forward(table[tokens], state)` gives, with the gates of each row of `table` computed once.

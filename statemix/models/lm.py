@@ -159,7 +159,7 @@ class LanguageModel(nn.Module):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """What the head reads, so that a loss need not hold the logits of all steps at once (`next_token_loss`)."""
-        check_tokens(tokens, self.config.vocab)
+        check_tokens(tokens, self.embedding.num_embeddings)
         x, after = self.embedding(tokens), []
         for block, state in zip(self.blocks, self.before(states), strict=True):
             x, state = self.run(block, x, state, cu_seqlens, mask)  # noqa: PLW2901
@@ -174,7 +174,7 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens_t: Integer[Tensor, " B"], states: States | None = None) -> tuple[Float[Tensor, "B V"], States]:
         """Logits of one step of a batch, for decoding: the same time and memory at every step."""
-        check_tokens(tokens_t, self.config.vocab)
+        check_tokens(tokens_t, self.embedding.num_embeddings)
         x_t, after = self.embedding(tokens_t), []
         for block, state in zip(self.blocks, self.before(states), strict=True):
             x_t, state = cast(LMBlock, block).step(x_t, state)  # noqa: PLW2901
