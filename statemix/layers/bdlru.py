@@ -6,7 +6,7 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import gated_block_scan, gated_block_step
+from statemix.ops import context, gated_block_scan, gated_block_step
 from statemix.ops.segments import Sequences
 from statemix.types import Mask, SequenceBounds, States
 
@@ -81,7 +81,10 @@ class BDLRU(LinearRecurrentUnit):
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """From gates (B, T, n m, m + 1) and values (B, T, n m) to outputs and states."""
         gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
-        h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
+        if self.context is None:
+            h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
+        else:
+            h, state = context.gated_block_scan(gates, v, h0, group=self.context, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
         y = self.W_o(h.flatten(2))
         return y, state
 
