@@ -6,7 +6,7 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import gated_block_scan, gated_block_step
+from statemix.ops import context, gated_block_scan, gated_block_step
 from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, SequenceBounds, States
 
@@ -81,7 +81,9 @@ class BDLRU(LinearRecurrentUnit):
     ) -> tuple[BlockValues, States]:
         """From gates (B, T, n m, m + 1) and values (B, T, n m) to the states h."""
         gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
-        return gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
+        if self.context is None:
+            return gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
+        return context.gated_block_scan(gates, v, h0, group=self.context, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""

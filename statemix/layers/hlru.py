@@ -6,7 +6,7 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import expanded_companion_scan, expanded_companion_step
+from statemix.ops import context, expanded_companion_scan, expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
 from statemix.ops.segments import Sequences
@@ -89,7 +89,11 @@ class HLRU(LinearRecurrentUnit):
         self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
     ) -> tuple[BlockValues, States]:
         """From gates (B, T, n, m + 1) and values (B, T, n) to the states (h[t], h[t-1], ..., h[t-m+1])."""
-        return expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
+        if self.context is None:
+            return expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
+        return context.expanded_companion_scan(
+            gates, v, h0, group=self.context, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask
+        )
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""

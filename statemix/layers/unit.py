@@ -6,6 +6,7 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.nn.modules.module import _has_any_global_hook
 
 from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
@@ -21,6 +22,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
     """`W_g`, `W_v` and `W_o` around a state of n × m numbers, written by `rows` rows of m + 1 gates."""
 
     h0: nn.Parameter | None
+    context: ProcessGroup | None = None  # the ranks that share each sequence, set by `share_sequences`
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
 
         Not where somebody listens at a projection, or has put another in its place: then each is called.
         """
-        if is_autocast(x) or in_transform() or _has_any_global_hook():
+        if self.context is not None or is_autocast(x) or in_transform() or _has_any_global_hook():
             return False
         if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
             return False
