@@ -73,11 +73,18 @@ def save_model(
         (part / CONFIG).write_text(json.dumps(header, indent=2) + "\n")
         if tokenizer is not None:
             shutil.copyfile(tokenizer, part / TOKENIZER)
-        if directory.exists():
-            shutil.rmtree(directory)
-        part.replace(directory)
+        move_into_place(part, directory)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def move_into_place(part: Path, directory: Path) -> None:
+    """Rename `part` to `directory`; what was there is removed when the new one is in its place."""
+    old = directory.with_name(f"{directory.name}.{os.getpid()}.old")
+    if directory.exists():
+        directory.replace(old)
+    part.replace(directory)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_free(directory: Path, replace: bool) -> None:

@@ -1,0 +1,79 @@
+"""Perplexity by position: how well each token is predicted, by how many came before it.
+
+    nats[t] = Σ − log p(x[t] | x[0] .. x[t-1])        over stretches of a text, each from a fresh state
+
+A model that was trained on stretches of 512 tokens should not get worse at the 5,000th: `Perplexity` tells.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from statemix.models.lm import LanguageModel, States
+
+LOGITS = 2**24  # logits that are held at once
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Losses of a text by position, in nats, and how many tokens each position had."""
+
+    nats: Tensor
+    counts: Tensor
+    bytes: int
+
+    def between(self, first: int, last: int) -> float:
+        """Perplexity at positions first .. last − 1, NaN if there is none."""
+        count = self.counts[first:last].sum().item()
+        return math.exp(min(self.nats[first:last].sum().item() / count, 700.0)) if count else math.nan
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Bits that the whole text costs for each of its bytes, comparable between tokenizers."""
+        return self.nats.sum().item() / math.log(2) / self.bytes
+
+    def stretches(self) -> list[tuple[int, int]]:
+        """Positions in growing stretches: 0 .. 15, 16 .. 31, 32 .. 63, and so on to the last."""
+        length = int((self.counts > 0).sum())
+        bounds = [0, *(2**k for k in range(4, 40) if 2**k < length), length]
+        return list(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+@torch.inference_mode()
+def measure_perplexity(
+    model: LanguageModel,
+    tokens: Tensor,
+    n_bytes: int,
+    *,
+    start: int,
+    length: int,
+    batch: int,
+    observe: Callable[[int], None] = lambda tokens: None,
+) -> Perplexity:
+    """Cut `tokens` (N,) into stretches of `length`, the last perhaps shorter, each after the token `start`; all of them are scored."""
+    if tokens.numel() == 0 or n_bytes < 1:
+        raise ValueError("There is no text to measure: it has no tokens.")
+    nats, counts = torch.zeros(length, dtype=torch.float64), torch.zeros(length, dtype=torch.int64)
+    whole = tokens.numel() // length * length
+    rows = list(tokens[:whole].view(-1, length).split(batch)) + ([tokens[None, whole:]] if whole < tokens.numel() else [])
+    for targets in rows:
+        inputs = F.pad(targets[:, :-1], (1, 0), value=start)
+        nats[: targets.shape[1]] += losses(model, inputs, targets).double().sum(0)
+        counts[: targets.shape[1]] += targets.shape[0]
+        observe(targets.numel())
+    return Perplexity(nats, counts, n_bytes)
+
+
+def losses(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
+    """− log p of each target (B, T), in parts of time, so that memory does not grow with T."""
+    part = max(1, LOGITS // (model.config.vocab * inputs.shape[0]))
+    states: States | None = None
+    found = []
+    for x, y in zip(inputs.split(part, 1), targets.split(part, 1), strict=True):
+        logits, states = model(x, states)
+        found.append(F.cross_entropy(logits.float().transpose(1, 2), y, reduction="none"))
+    return torch.cat(found, 1)
