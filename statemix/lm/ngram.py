@@ -9,21 +9,22 @@ apart: each begins after n − 1 tokens that end a document, and its own end is 
 An n-gram is a number: its rank among the pairs (number of its first n − 1 tokens, last token).  So counting is sorting.
 """
 
-import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from statemix.data import Split
+from statemix.data import Split, TokenData
 
 UNSEEN = -1
+BYTES = 256  # how many there are; the end of a document is one more
 
 
 @dataclass(frozen=True)
 class Order:
     """N-grams of one order: `keys`, sorted pairs (context, token); of each its discounted share; of each context what is left for less.
 
-    `contexts` is the number of n-grams one shorter, which are the contexts of these.
+    A context is the number of an n-gram one shorter.
     """
 
     keys: np.ndarray
@@ -39,9 +40,9 @@ class NGram:
     eot: int
     orders: tuple[Order, ...]
 
-    def bits(self, split: Split) -> float:
-        """Bits that the tokens of `split` cost, ends of documents included."""
-        tokens, predicted = padded(split, self.eot, len(self.orders))
+    def bits(self, documents: list[np.ndarray]) -> float:
+        """Bits that documents cost, their ends included."""
+        tokens, predicted = padded(documents, self.eot, len(self.orders))
         return float(-np.log2(self.probabilities(tokens)[predicted]).sum())
 
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
@@ -65,22 +66,40 @@ def find(keys: np.ndarray, context: np.ndarray, tokens: np.ndarray, vocab: int) 
     return np.where((context != UNSEEN) & (keys[place] == wanted), place, UNSEEN)
 
 
-def padded(split: Split, eot: int, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of all documents, each after order − 1 ends, and its own end; and which of them are predicted."""
-    pad = np.full(max(order - 1, 1), eot, dtype=np.int64)
-    parts, predicted = [], []
+def documents_of(split: Split) -> list[np.ndarray]:
+    """The tokens of each document, without its end."""
+    documents = []
     for shard in split.shards:
         ends = np.append(shard.starts[1:], len(shard.tokens) - 1)
-        for start, end in zip(shard.starts, ends, strict=True):
-            own = shard.tokens[start + 1 : end + 1].astype(np.int64)
-            parts += [pad, own]
-            predicted += [np.zeros(len(pad), dtype=bool), np.ones(len(own), dtype=bool)]
-    return np.concatenate(parts), np.concatenate(predicted)
+        documents += [shard.tokens[start + 1 : end].astype(np.int64) for start, end in zip(shard.starts, ends, strict=True)]
+    return documents
 
 
-def train_ngram(split: Split, vocab: int, eot: int, order: int = 5) -> NGram:
-    """Count `split`, and discount."""
-    tokens, predicted = padded(split, eot, order)
+def bytes_of(split: Split, tokenizer: Path) -> list[np.ndarray]:
+    """The bytes of each document, from its tokens; an error if the tokenizer does not keep all of them."""
+    from tokenizers import Tokenizer
+
+    decoder = Tokenizer.from_file(str(tokenizer))
+    texts = [decoder.decode(document.tolist(), skip_special_tokens=False).encode() for document in documents_of(split)]
+    if sum(map(len, texts)) != split.meta.bytes:
+        raise ValueError(f"The tokenizer {tokenizer} does not give back every byte of the text, so bytes cannot be counted.")
+    return [np.frombuffer(text, dtype=np.uint8).astype(np.int64) for text in texts]
+
+
+def padded(documents: list[np.ndarray], eot: int, order: int) -> tuple[np.ndarray, np.ndarray]:
+    """All documents in a row, each after order − 1 ends and before its own; and which of these tokens are predicted."""
+    pad, end = np.full(order - 1, eot, dtype=np.int64), np.array([eot])
+    tokens = np.concatenate([part for document in documents for part in (pad, document, end)])
+    predicted = np.ones(len(tokens), dtype=bool)
+    starts = np.cumsum([0, *(len(document) + order for document in documents[:-1])])
+    for lag in range(order - 1):
+        predicted[starts + lag] = False
+    return tokens, predicted
+
+
+def train_ngram(documents: list[np.ndarray], vocab: int, eot: int, order: int = 5) -> NGram:
+    """Count, and discount."""
+    tokens, predicted = padded(documents, eot, order)
     keys, ids = [], [np.zeros(len(tokens), dtype=np.int64)]
     for k in range(order):
         context = ids[-1] if k == 0 else np.concatenate([[0], ids[-1][:-1]])
@@ -122,11 +141,24 @@ def discounts(counts: np.ndarray) -> np.ndarray:
     return np.array([0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]).clip(min=0.0)
 
 
-def bits_per_byte(model: NGram, split: Split) -> float:
-    """What the text of `split` costs, by the byte."""
-    return model.bits(split) / split.meta.bytes
+@dataclass(frozen=True)
+class NGramResult:
+    """What an n-gram model reaches on held-out text; tokens may be bytes."""
+
+    order: int
+    of_bytes: bool
+    perplexity: float
+    bits_per_byte: float
 
 
-def perplexity(model: NGram, split: Split) -> float:
-    """By the token."""
-    return math.exp(model.bits(split) * math.log(2) / split.meta.predictions)
+def measure_ngram(data: TokenData, order: int = 5, *, of_bytes: bool = False) -> NGramResult:
+    """Train on the training split, over its tokens or its bytes, and predict the held-out one."""
+    train, validation = data.split("train"), data.split("validation")
+    if of_bytes:
+        documents, held_out = bytes_of(train, data.tokenizer), bytes_of(validation, data.tokenizer)
+        model = train_ngram(documents, BYTES + 1, BYTES, order)
+    else:
+        documents, held_out = documents_of(train), documents_of(validation)
+        model = train_ngram(documents, data.meta.vocab, data.meta.eot, order)
+    bits, predictions = model.bits(held_out), sum(len(document) + 1 for document in held_out)
+    return NGramResult(order, of_bytes, 2 ** (bits / predictions), bits / validation.meta.bytes)
