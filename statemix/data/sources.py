@@ -88,7 +88,9 @@ def decode(data: bytes, where: str) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where} is not UTF-8 text: byte {data[error.start]:#04x} at {error.start}. Convert it, or leave it out.") from error
+        raise ValueError(
+            f"{where} is not UTF-8 text: byte {data[error.start]:#04x} at {error.start}. Convert it, or leave it out."
+        ) from error
     if "\0" in text:
         raise ValueError(f"{where} is not text: it holds a zero byte at {text.index(chr(0))}. Leave it out.")
     return text

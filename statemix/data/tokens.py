@@ -103,7 +103,8 @@ class Split:
 
     def pieces(self, length: int, limit: int = 0) -> list[Piece]:
         """Windows that cover every prediction once, or the first `limit` of them; the last of a shard may be shorter."""
-        pieces, left = [], limit or self.meta.predictions
+        pieces: list[Piece] = []
+        left = limit or self.meta.predictions
         for shard in self.shards:
             for start in range(0, len(shard.tokens) - 1, length):
                 if left <= 0:
@@ -147,7 +148,9 @@ def open_data(directory: Path) -> TokenData:
     if meta.version > VERSION:
         raise ValueError(f"{path} was written by a newer statemix (version {meta.version}, this one reads {VERSION}). Upgrade statemix.")
     if not (directory / TOKENIZER).is_file():
-        raise FileNotFoundError(f"{directory} has no {TOKENIZER}. Put the tokenizer that encoded its shards there, or prepare the text again.")
+        raise FileNotFoundError(
+            f"{directory} has no {TOKENIZER}. Put the tokenizer that encoded its shards there, or prepare the text again."
+        )
     return TokenData(directory, meta)
 
 
@@ -165,7 +168,9 @@ def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
         if not path.is_file():
             raise FileNotFoundError(f"The shard {path} is missing. Copy it again, or prepare the text again.")
         if path.stat().st_size != size:
-            raise ValueError(f"The shard {path} is truncated or damaged: expected {size:,} bytes, got {path.stat().st_size:,}. Copy it again.")
+            raise ValueError(
+                f"The shard {path} is truncated or damaged: expected {size:,} bytes, got {path.stat().st_size:,}. Copy it again."
+            )
     return Shard(np.memmap(paths[0], dtype, mode="r"), np.fromfile(paths[1], "<i8"))
 
 

@@ -56,7 +56,9 @@ def autocast(ranks: Ranks, bf16: bool) -> torch.autocast | nullcontext[None]:
 
 
 @torch.no_grad()
-def measure_quality(scored: Scored | nn.Module, split: Split, ranks: Ranks, *, length: int, batch: int, limit: int, reset: bool, bf16: bool) -> Quality:
+def measure_quality(
+    scored: Scored | nn.Module, split: Split, ranks: Ranks, *, length: int, batch: int, limit: int, reset: bool, bf16: bool
+) -> Quality:
     """Predict every token of `split` once, or its first `limit`, in windows of `length`, as in training.
 
     All ranks call the model equally often, which sharded weights need: one that has nothing left predicts something that is not counted.

@@ -79,7 +79,7 @@ def ranks_of(execution: Execution) -> Iterator[Ranks]:
         if size % execution.context:
             raise ValueError(f"The number of ranks, {size}, must be a multiple of --context {execution.context}.")
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-        device = torch.device(kind, int(os.environ.get("LOCAL_RANK", 0))) if kind == "cuda" else torch.device("cpu")
+        device = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device("cpu")
         grid = init_device_mesh(kind, (size // execution.context, execution.context), mesh_dim_names=("data", "context"))
         yield Ranks(device, grid, cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timedelta(seconds=execution.timeout))))
     finally:
@@ -92,11 +92,11 @@ def join(timeout: float) -> None:
     backend, limit = "gloo", timedelta(seconds=timeout)
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     if "RANK" in os.environ:
         dist.init_process_group(backend, timeout=limit)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)  # type: ignore[attr-defined]
 
 
 class Scored(nn.Module):
@@ -131,7 +131,8 @@ def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) ->
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
     for block in model.blocks:
         fully_shard(block, mesh=everyone, mp_policy=policy)
-    return fully_shard(scored, mesh=everyone, mp_policy=policy)
+    fully_shard(scored, mesh=everyone, mp_policy=policy)
+    return scored
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from torch.distributed.checkpoint.api import CheckpointException
 
 from statemix.data import TokenData, open_data
 from statemix.data.prepare import PrepareConfig, prepare
@@ -17,15 +17,12 @@ from statemix.data.tokens import Meta
 from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.ngram import NGramResult, measure_ngram
 from statemix.lm.ranks import Ranks, ranks_of
-from statemix.lm.trainer import CONFIG, FINAL, LMResult, LMRun, StepReport, ValidationReport, read_config, start, train_lm, train_step
+from statemix.lm.reports import CONFIG, LMResult, StepReport, ValidationReport, read_config
+from statemix.lm.trainer import FINAL, LMRun, start, train_lm, train_step
 from statemix.train.track import Tracker, open_tracker
 
 WARM_UP, TIMED, SPARE = 2, 5, 0.9  # steps before the timing, in it, and the share of the minutes that steps may take
 SMOOTH = 0.95  # of the loss and the speed that the bar shows
-
-
-class LostRank(RuntimeError):
-    """Another rank stopped, or cannot be reached."""
 
 
 def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: Path | None) -> Meta:
@@ -40,7 +37,9 @@ def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: P
             place,
             lambda stage, done, total: progress.update(bar, description=stage, completed=done, total=total),
         )
-    table = Table("", "documents", "bytes", "tokens", "bytes a token", "shards", title=f"{source}, {meta.vocab} tokens", title_justify="left")
+    table = Table(
+        "", "documents", "bytes", "tokens", "bytes a token", "shards", title=f"{source}, {meta.vocab} tokens", title_justify="left"
+    )
     for name, split in meta.splits.items():
         numbers = (f"{split.documents:,}", f"{split.bytes:,}", f"{split.predictions:,}", f"{split.bytes / split.predictions:.2f}")
         table.add_row(name, *numbers, str(len(split.shards)))
@@ -68,10 +67,13 @@ def train_with_progress(
             if minutes is not None:
                 config = replace(config, steps=steps_in(minutes, config, execution, data, ranks, directory))
             result = observed(config, execution, data, directory, ranks, tracker)
-        except (RuntimeError, dist.DistError) as error:
-            if ranks.size == 1 or isinstance(error, FloatingPointError):
+        except (RuntimeError, CheckpointException) as error:
+            if ranks.size == 1:
                 raise
-            raise LostRank(f"Rank {ranks.rank} stopped waiting for another: {str(error).strip().splitlines()[0]}") from error
+            reason = str(error).strip().splitlines()[0]
+            raise SystemExit(
+                f"statemix: Rank {ranks.rank} stopped waiting for another ({reason}); run the same command again to go on."
+            ) from error
         leader = ranks.rank == 0
     if leader:
         rivals = [measure_ngram(data, of_bytes=of_bytes) for of_bytes in (False, True)] if compare_ngram else []
@@ -99,7 +101,13 @@ def observed(config: LMRunConfig, execution: Execution, data: TokenData, directo
         return train_lm(config, execution, data, directory, ranks)
     directory.mkdir(parents=True, exist_ok=True)
     sink = open_tracker(tracker, config, directory)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[shown]}"), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[shown]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = Bar(progress, progress.add_task("training", total=config.steps, shown=""), sink)
         result = train_lm(config, execution, data, directory, ranks, bar)
@@ -127,13 +135,18 @@ class Bar:
 
 def print_result(config: LMRunConfig, result: LMResult, rivals: list[NGramResult], directory: Path) -> None:
     """Validation beside the n-grams', and where the model is."""
-    table = Table("held-out text", "perplexity", "bits per byte", title=f"{result.tokens:,} tokens in {result.seconds:.0f} s", title_justify="left")
+    table = Table(
+        "held-out text", "perplexity", "bits per byte", title=f"{result.tokens:,} tokens in {result.seconds:.0f} s", title_justify="left"
+    )
     table.add_row(f"{config.model.mixer}, {result.parameters:,} parameters", f"{result.perplexity:.3f}", f"{result.bits_per_byte:.4f}")
     for rival in rivals:
         table.add_row(ngram_name(rival), f"{rival.perplexity:.3f}", f"{rival.bits_per_byte:.4f}")
     console = Console()
     console.print(table)
-    console.print(f"{result.steps} steps, {result.tokens / max(result.seconds, 1e-9):,.0f} tokens/s; the model is in {directory / FINAL}", markup=False)
+    console.print(
+        f"{result.steps} steps, {result.tokens / max(result.seconds, 1e-9):,.0f} tokens/s; the model is in {directory / FINAL}",
+        markup=False,
+    )
 
 
 def print_ngram(directory: Path, order: int, *, of_bytes: bool) -> None:

@@ -9,16 +9,19 @@ those beyond the newest few are removed.  Nothing is pickled.
 
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 STATE = "state.json"
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -45,12 +48,14 @@ class Store:
     directory: Path
     group: dist.ProcessGroup
     keep: int
-    writing: Future[Any] | None = field(default=None)
+    writing: Future[None] | None = None
 
     def newest(self) -> Path | None:
-        """The last checkpoint that is whole."""
+        """The last checkpoint that is whole, as the first rank sees it."""
         whole = sorted(path for path in self.directory.glob("step-*") if path.suffix != ".part" and (path / STATE).is_file())
-        return whole[-1] if whole else None
+        seen = [whole[-1] if whole else None]
+        dist.broadcast_object_list(seen, src=0, group=self.group)
+        return seen[0]
 
     def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         """Begin to write a checkpoint; return as soon as everything is copied."""
@@ -63,13 +68,14 @@ class Store:
             (part / STATE).write_text(json.dumps(state))
         dist.barrier()
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
-        copies = {name: x.clone() for name, x in tensors_of(model, optimiser).items()}
-        self.writing = cast(Future[Any], dcp.async_save(copies, storage_writer=writer, process_group=self.group))
-        if dist.get_rank() == 0:
-            self.writing.add_done_callback(lambda future: None if future.exception() else self.publish(part, path))
+        tensors = tensors_of(model, optimiser)
+        written = cast(Future[Any], async_save(tensors, storage_writer=writer, process_group=self.group))
+        self.writing = then(written, lambda: self.publish(part, path))
 
     def publish(self, part: Path, path: Path) -> None:
-        """Move a checkpoint that all ranks have written to its place, and remove the oldest."""
+        """Move a checkpoint that all ranks have written to its place, and remove the oldest: the first rank's business."""
+        if dist.get_rank() != 0:
+            return
         shutil.rmtree(path, ignore_errors=True)
         part.rename(path)
         whole = sorted(old for old in self.directory.glob("step-*") if old.suffix != ".part")
@@ -87,12 +93,31 @@ class Store:
         state = json.loads((path / STATE).read_text())
         tensors = tensors_of(model, optimiser)
         try:
-            dcp.load(tensors, storage_reader=HuggingFaceStorageReader(str(path)), process_group=self.group)
-        except Exception as error:  # of many kinds, wrapped by torch into one that names ranks
-            raise ValueError(f"The checkpoint {path} cannot be read ({last_line(error)}). Delete it to go on from the one before it.") from error
+            load(tensors, storage_reader=HuggingFaceStorageReader(str(path)), process_group=self.group)
+        except CheckpointException as error:  # torch's wrapper of whatever went wrong, on whichever rank
+            raise ValueError(
+                f"The checkpoint {path} cannot be read ({last_line(error)}). Delete it to go on from the one before it."
+            ) from error
         for p in model.parameters():
             optimiser.state[p]["step"].fill_(state["step"])
         return state
+
+
+def then(first: Future[Any], action: Callable[[], None]) -> Future[None]:
+    """A future that is done when `action`, called after `first`, has returned; or raises what either raised."""
+    both: Future[None] = Future()
+
+    def go_on(future: Future[Any]) -> None:
+        try:
+            future.result()
+            action()
+        except BaseException as error:
+            both.set_exception(error)
+        else:
+            both.set_result(None)
+
+    first.add_done_callback(go_on)
+    return both
 
 
 def last_line(error: BaseException) -> str:

@@ -26,54 +26,16 @@ from torch.distributed.tensor import DTensor
 from statemix.data import Split, TokenData, collate
 from statemix.data.tokens import META, windows_of_step
 from statemix.lm.checkpoint import save_model
-from statemix.lm.config import Execution, LMRunConfig, run_config_from_dict
+from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.measure import Quality, autocast, flops_per_token, measure_peak, measure_quality
 from statemix.lm.optim import learning_rate, make_optimiser
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
+from statemix.lm.reports import CONFIG, METRICS, RESULT, LMResult, Metrics, StepReport, ValidationReport, read_config, read_result
 from statemix.lm.store import Store
 from statemix.models.lm import LanguageModel
 from statemix.train.checkpoint import write_atomically
 
-CONFIG, METRICS, RESULT, CHECKPOINTS, FINAL = "config.json", "metrics.jsonl", "result.json", "checkpoints", "final"
-
-
-@dataclass(frozen=True)
-class StepReport:
-    """What is known after a step: a line of metrics.jsonl."""
-
-    step: int
-    loss: float
-    lr: float
-    gradient: float
-    tokens: int
-    tokens_per_second: float
-    utilisation: float
-    seconds: float
-
-
-@dataclass(frozen=True)
-class ValidationReport:
-    """What is known after a validation: a line of metrics.jsonl."""
-
-    step: int
-    validation_loss: float
-    perplexity: float
-    bits_per_byte: float
-
-
-@dataclass(frozen=True)
-class LMResult:
-    """What a finished run reports."""
-
-    id: str
-    steps: int
-    tokens: int
-    parameters: int
-    loss: float
-    validation_loss: float
-    perplexity: float
-    bits_per_byte: float
-    seconds: float
+CHECKPOINTS, FINAL = "checkpoints", "final"
 
 
 Observer = Callable[["LMRun", StepReport | ValidationReport], None]
@@ -234,7 +196,7 @@ def validation_report(run: LMRun, quality: Quality) -> ValidationReport:
     return ValidationReport(run.step, quality.loss, quality.perplexity, quality.bits_per_byte)
 
 
-def enter(run: LMRun, store: Store, directory: Path) -> "Metrics":
+def enter(run: LMRun, store: Store, directory: Path) -> Metrics:
     """Claim the directory for the run, or go on with what is in it."""
     path, checkpoint = directory / CONFIG, store.newest()
     if path.is_file():
@@ -248,55 +210,6 @@ def enter(run: LMRun, store: Store, directory: Path) -> "Metrics":
         state = store.load(checkpoint, run.scored, run.optimiser)
         run.step, run.seconds = state["step"], state["seconds"]
     return Metrics(directory / METRICS, writes=run.ranks.rank == 0, step=run.step)
-
-
-def read_config(directory: Path) -> LMRunConfig:
-    """The config of the run in `directory`."""
-    try:
-        return run_config_from_dict(json.loads((directory / CONFIG).read_text()))
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{directory / CONFIG} is damaged: {error}.") from error
-
-
-def read_result(directory: Path, config: LMRunConfig) -> LMResult | None:
-    """What the run reached, if it is finished."""
-    path = directory / RESULT
-    if not path.is_file():
-        return None
-    result = LMResult(**json.loads(path.read_text()))
-    if result.id != config.id:
-        raise ValueError(f"{directory} holds the result of another run (id {result.id}, this one is {config.id}). Choose another --out.")
-    return result
-
-
-class Metrics:
-    """The lines of metrics.jsonl; those after the step that a run goes on from are written anew."""
-
-    def __init__(self, path: Path, *, writes: bool, step: int) -> None:
-        self.path, self.writes = path, writes
-        lines = path.read_text().splitlines() if path.is_file() else []
-        self.lines = [line for line in lines if is_before(line, step)]
-
-    def append(self, report: StepReport | ValidationReport) -> None:
-        self.lines.append(json.dumps(asdict(report)))
-
-    def flush(self) -> None:
-        """Write all lines."""
-        if self.writes:
-            write_atomically(self.path, "".join(f"{line}\n" for line in self.lines).encode())
-
-    def last_loss(self) -> float:
-        """Of the last step."""
-        losses: list[float] = [line["loss"] for line in map(json.loads, self.lines) if "loss" in line]
-        return losses[-1]
-
-
-def is_before(line: str, step: int) -> bool:
-    """Whether a line of metrics is whole, and of a step up to `step`."""
-    try:
-        return bool(json.loads(line)["step"] <= step)
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return False
 
 
 def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Quality) -> LMResult:
