@@ -24,9 +24,8 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = StatemixConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["LMBlock"]
-    _tied_weights_keys = {"model.head.weight": "model.embedding.weight"}
-    _supports_attention_backend = True
+    _no_split_modules = ["LMBlock"]  # noqa: RUF012
+    _tied_weights_keys = {"model.head.weight": "model.embedding.weight"}  # noqa: RUF012
 
     def __init__(self, config: StatemixConfig) -> None:
         super().__init__(config)
@@ -57,7 +56,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         return self.model.head
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.model.head = new_embeddings  # type: ignore[assignment]
+        self.model.head = new_embeddings
 
     @can_return_tuple
     def forward(
@@ -93,8 +92,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             hidden = [*hidden, x] if wanted else hidden
         x = self.model.norm(x)
         loss, logits = self.score(x, labels, logits_to_keep, cu_seq_lens_q, num_items_in_batch)
+        states = (*hidden[:-1], x) if wanted else None
         return CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=cache, hidden_states=(*hidden[:-1], x) if wanted else None
+            loss=cast(Any, loss), logits=cast(Any, logits), past_key_values=cache, hidden_states=cast(Any, states)
         )
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
@@ -154,7 +154,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         generation_mode: GenerationMode,
         batch_size: int,
         max_cache_length: int,
-    ) -> None:
+    ) -> Any:
         """Put a `RecurrentCache` into `model_kwargs`, unless the caller brought one or wants none."""
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(

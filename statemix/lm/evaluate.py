@@ -8,6 +8,7 @@ A model that was trained on stretches of 512 tokens should not get worse at the 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +41,7 @@ class Perplexity:
         """Positions in growing stretches: 0 .. 15, 16 .. 31, 32 .. 63, and so on to the last."""
         length = int((self.counts > 0).sum())
         bounds = [0, *(2**k for k in range(4, 40) if 2**k < length), length]
-        return list(zip(bounds[:-1], bounds[1:], strict=True))
+        return list(pairwise(bounds))
 
 
 @torch.inference_mode()
