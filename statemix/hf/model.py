@@ -6,7 +6,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers import initialization as init
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
@@ -36,15 +35,17 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
+    def initialize_weights(self) -> None:
         """Draw what a checkpoint lacks as a new model would."""
+        blank = {name: p for name, p in self.model.named_parameters() if not (p.is_meta or getattr(p, "_is_hf_initialized", False))}
+        fresh = dict(LanguageModel(self.config.to_lm()).named_parameters()) if blank else {}
+        for name, parameter in blank.items():
+            parameter.copy_(fresh[name])
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw an embedding or a head that takes the place of another."""
         if isinstance(module, nn.Embedding | nn.Linear):
-            init.normal_(module.weight, std=INIT_STD)
-        if isinstance(module, LanguageModel):
-            blank = {name: p for name, p in module.named_parameters() if not getattr(p, "_is_hf_initialized", False)}
-            fresh = dict(LanguageModel(self.config.to_lm()).named_parameters()) if blank else {}
-            for name, parameter in blank.items():
-                parameter.copy_(fresh[name])
+            nn.init.normal_(module.weight, std=INIT_STD)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding

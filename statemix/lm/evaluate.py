@@ -60,8 +60,8 @@ def measure_perplexity(
         raise ValueError("There is no text to measure: it has no tokens.")
     nats, counts = torch.zeros(length, dtype=torch.float64), torch.zeros(length, dtype=torch.int64)
     whole = tokens.numel() // length * length
-    rows = list(tokens[:whole].view(-1, length).split(batch)) + ([tokens[None, whole:]] if whole < tokens.numel() else [])
-    for targets in rows:
+    rows = [*tokens[:whole].view(-1, length).split(batch), tokens[None, whole:]]
+    for targets in (part for part in rows if part.numel()):
         inputs = F.pad(targets[:, :-1], (1, 0), value=start)
         nats[: targets.shape[1]] += losses(model, inputs, targets).double().sum(0)
         counts[: targets.shape[1]] += targets.shape[0]
