@@ -1,7 +1,7 @@
 """Language models in Hugging Face: importing this makes them known to `AutoConfig` and `AutoModelForCausalLM`.
 
-    import statemix.hf
-    model = AutoModelForCausalLM.from_pretrained("exported/")
+import statemix.hf
+model = AutoModelForCausalLM.from_pretrained("exported/")
 """
 
 try:

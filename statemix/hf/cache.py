@@ -5,12 +5,13 @@ from `activate_past_recording` on, every layer holds the states since the last `
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
+from statemix.layers.mixer import Mixer
 from statemix.layers.trace import trace
 
 ROLLBACK = 64  # states that one call may leave to go back to, unless the caller wants more
@@ -33,7 +34,7 @@ class RecurrentLayer:
         """Run `mixer` over x (B, T, d) from the current state; when recording, keep the states after each of the last `keep` steps."""
         self.seen += x.shape[1]
         if x.shape[1] == 1 and mask is None:
-            y_t, state = mixer.step(x[:, 0], self.states[-1])
+            y_t, state = cast(Mixer, mixer).step(x[:, 0], self.states[-1])
             self.push([state])
             return y_t.unsqueeze(1)
         if not self.record_past:
@@ -99,8 +100,10 @@ class RecurrentLayer:
 class RecurrentCache(Cache):
     """One `RecurrentLayer` a layer; passed to `generate` as `past_key_values`, it goes on where it stands."""
 
+    layers: list[Any]
+
     def __init__(self, layers: int) -> None:
-        super().__init__(layers=[RecurrentLayer() for _ in range(layers)])
+        super().__init__(layers=cast(Any, [RecurrentLayer() for _ in range(layers)]))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """How many tokens the states have seen."""

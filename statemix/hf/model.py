@@ -6,7 +6,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin, PreTrainedModel
-from transformers import initialization as init
 from transformers.generation.configuration_utils import GenerationMode
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
@@ -24,9 +23,8 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     config_class = StatemixConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["LMBlock"]
-    _tied_weights_keys = {"model.head.weight": "model.embedding.weight"}
-    _supports_attention_backend = True
+    _no_split_modules = ["LMBlock"]  # noqa: RUF012
+    _tied_weights_keys = {"model.head.weight": "model.embedding.weight"}  # noqa: RUF012
 
     def __init__(self, config: StatemixConfig) -> None:
         super().__init__(config)
@@ -37,15 +35,17 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         self.post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
+    def initialize_weights(self) -> None:
         """Draw what a checkpoint lacks as a new model would."""
+        blank = {name: p for name, p in self.model.named_parameters() if not (p.is_meta or getattr(p, "_is_hf_initialized", False))}
+        fresh = dict(LanguageModel(self.config.to_lm()).named_parameters()) if blank else {}
+        for name, parameter in blank.items():
+            parameter.copy_(fresh[name])
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Draw an embedding or a head that takes the place of another."""
         if isinstance(module, nn.Embedding | nn.Linear):
-            init.normal_(module.weight, std=INIT_STD)
-        if isinstance(module, LanguageModel):
-            blank = {name: p for name, p in module.named_parameters() if not getattr(p, "_is_hf_initialized", False)}
-            fresh = dict(LanguageModel(self.config.to_lm()).named_parameters()) if blank else {}
-            for name, parameter in blank.items():
-                parameter.copy_(fresh[name])
+            nn.init.normal_(module.weight, std=INIT_STD)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embedding
@@ -57,7 +57,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         return self.model.head
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.model.head = new_embeddings  # type: ignore[assignment]
+        self.model.head = new_embeddings
 
     @can_return_tuple
     def forward(
@@ -93,8 +93,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             hidden = [*hidden, x] if wanted else hidden
         x = self.model.norm(x)
         loss, logits = self.score(x, labels, logits_to_keep, cu_seq_lens_q, num_items_in_batch)
+        states = (*hidden[:-1], x) if wanted else None
         return CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=cache, hidden_states=(*hidden[:-1], x) if wanted else None
+            loss=cast(Any, loss), logits=cast(Any, logits), past_key_values=cache, hidden_states=cast(Any, states)
         )
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
@@ -154,7 +155,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         generation_mode: GenerationMode,
         batch_size: int,
         max_cache_length: int,
-    ) -> None:
+    ) -> Any:
         """Put a `RecurrentCache` into `model_kwargs`, unless the caller brought one or wants none."""
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(

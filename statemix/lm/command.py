@@ -111,7 +111,9 @@ def measure_texts(saved: SavedModel, texts: tuple[Path, ...], length: int, batch
 
 def print_summary(console: Console, result: Perplexity, trained: int, length: int) -> None:
     """All positions together, and before and after the training length."""
-    console.print(f"all: perplexity {result.between(0, length):.3f}, {result.bits_per_byte:.4f} bits per byte of {result.bytes:,}", soft_wrap=True)
+    console.print(
+        f"all: perplexity {result.between(0, length):.3f}, {result.bits_per_byte:.4f} bits per byte of {result.bytes:,}", soft_wrap=True
+    )
     if 0 < trained < length:
         before, after = result.between(0, trained), result.between(trained, length)
         told = "no text is as long" if math.isnan(after) else f"perplexity {after:.3f}"

@@ -8,6 +8,7 @@ A model that was trained on stretches of 512 tokens should not get worse at the 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +41,7 @@ class Perplexity:
         """Positions in growing stretches: 0 .. 15, 16 .. 31, 32 .. 63, and so on to the last."""
         length = int((self.counts > 0).sum())
         bounds = [0, *(2**k for k in range(4, 40) if 2**k < length), length]
-        return list(zip(bounds[:-1], bounds[1:], strict=True))
+        return list(pairwise(bounds))
 
 
 @torch.inference_mode()
@@ -59,8 +60,8 @@ def measure_perplexity(
         raise ValueError("There is no text to measure: it has no tokens.")
     nats, counts = torch.zeros(length, dtype=torch.float64), torch.zeros(length, dtype=torch.int64)
     whole = tokens.numel() // length * length
-    rows = list(tokens[:whole].view(-1, length).split(batch)) + ([tokens[None, whole:]] if whole < tokens.numel() else [])
-    for targets in rows:
+    rows = [*tokens[:whole].view(-1, length).split(batch), tokens[None, whole:]]
+    for targets in (part for part in rows if part.numel()):
         inputs = F.pad(targets[:, :-1], (1, 0), value=start)
         nats[: targets.shape[1]] += losses(model, inputs, targets).double().sum(0)
         counts[: targets.shape[1]] += targets.shape[0]

@@ -35,14 +35,18 @@ def find_end(tokenizer: "Tokenizer", about: Mapping[str, Any]) -> int:
         token: int | None = tokenizer.token_to_id(name)
         if token is not None:
             return token
-    raise ValueError(f"The tokenizer has none of {', '.join(ENDS)} to end a text with. Note its id in the model's config: about, end_of_text.")
+    raise ValueError(
+        f"The tokenizer has none of {', '.join(ENDS)} to end a text with. Note its id in the model's config: about, end_of_text."
+    )
 
 
 def check_vocabulary(tokenizer: "Tokenizer", vocab: int, path: Path) -> None:
     """No token of `tokenizer` is beyond the model's vocabulary."""
     largest = max(tokenizer.get_vocab().values(), default=0)
     if largest >= vocab:
-        raise ValueError(f"The tokenizer {path} has token ids up to {largest}, but the model knows {vocab} tokens. It is not the model's own.")
+        raise ValueError(
+            f"The tokenizer {path} has token ids up to {largest}, but the model knows {vocab} tokens. It is not the model's own."
+        )
 
 
 def open_tokenizer(saved: SavedModel) -> tuple["Tokenizer", int]:

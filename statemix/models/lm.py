@@ -98,9 +98,7 @@ class LMBlock(nn.Module):
         self.mlp_norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.mlp = SwiGLU(config.width, config.mlp_width)
 
-    def forward(
-        self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
         y, state = self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask)
         return self.leave(x, y), state
 
@@ -211,7 +209,8 @@ def check_tokens(tokens: Tensor, vocab: int) -> None:
     if least < 0 or most >= vocab:
         wrong = least if least < 0 else most
         raise ValueError(
-            f"A token id must be in 0 .. {vocab - 1}, the model's vocabulary, got {wrong}. Use the tokenizer that the model was trained with."
+            f"A token id must be in 0 .. {vocab - 1}, the model's vocabulary, got {wrong}. "
+            "Use the tokenizer that the model was trained with."
         )
 
 

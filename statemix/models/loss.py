@@ -25,12 +25,15 @@ def next_token_loss(
 ) -> Float[Tensor, ""]:
     """Cross-entropy of features `x` under the head `W`, a chunk of steps at a time; a target of −100 is not scored.
 
-    Targets are those of the features beside them: shift them first.  With reduction "sum" the caller divides, by the tokens of all ranks perhaps.
+    Targets are those of the features beside them: shift them first.  With reduction "sum" the caller divides, by the tokens of all
+    ranks perhaps.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"Unknown reduction {reduction!r}. Available: mean, sum.")
     if targets.shape != x.shape[:-1]:
-        raise ValueError(f"`targets` must match `x`, whose shape is {tuple(x.shape)}: expected {tuple(x.shape[:-1])}, got {tuple(targets.shape)}.")
+        raise ValueError(
+            f"`targets` must match `x`, whose shape is {tuple(x.shape)}: expected {tuple(x.shape[:-1])}, got {tuple(targets.shape)}."
+        )
     x, targets = x.flatten(0, -2), targets.flatten()
     total = x.new_zeros((), dtype=torch.float32)
     for x_part, part in zip(x.split(chunk), targets.split(chunk), strict=True):
