@@ -39,7 +39,9 @@ SCANS: dict[str, tuple[Callable[..., Any], Callable[..., Any], bool, bool]] = {
 LENGTHS = {2: (1, 7, 64), 4: (3, 10)}  # fewer steps than ranks, and lengths that do not divide
 KINDS = ("plain", "packed", "masked", "reverse")
 BOUNDS = {1: (0, 0, 1), 3: (0, 1, 1, 3), 7: (0, 3, 3, 7), 10: (0, 1, 9, 9, 10), 64: (0, 5, 40, 64)}
-SCAN_CASES = [f"{scan}, {ranks} ranks, T = {T}, {kind}" for scan, ranks in product(SCANS, LENGTHS) for T in LENGTHS[ranks] for kind in KINDS]
+SCAN_CASES = [
+    f"{scan}, {ranks} ranks, T = {T}, {kind}" for scan, ranks in product(SCANS, LENGTHS) for T in LENGTHS[ranks] for kind in KINDS
+]
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "bdlru": lambda: BDLRU(6, 2, 3, learn_initial_state=True),
     "hlru": lambda: HLRU(6, 4, 3, learn_initial_state=True),
@@ -179,7 +181,9 @@ def reports(tmp_path_factory):
     return [json.loads((directory / f"{rank}.json").read_text()) for rank in range(4)]
 
 
-@pytest.mark.parametrize("case", [*SCAN_CASES, *LAYER_CASES, *(f"{what}, {size} ranks" for what in ("bfloat16", "wrong part") for size in LENGTHS)])
+@pytest.mark.parametrize(
+    "case", [*SCAN_CASES, *LAYER_CASES, *(f"{what}, {size} ranks" for what in ("bfloat16", "wrong part") for size in LENGTHS)]
+)
 def test_ranks_together_are_one_process(reports, case):
     found = [report[case] for report in reports if case in report]
     assert len(found) == (2 if "2 ranks" in case else 4)

@@ -7,6 +7,7 @@ from typing import Annotated
 import tyro
 
 from statemix.commands.check import check_positive
+from statemix.commands.lm_train import LMTrainCommand, NGramStep, PrepareCommand
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,9 @@ class Export:
 
 Step = (
     Annotated[Presets, tyro.conf.subcommand("presets")]
+    | PrepareCommand
+    | LMTrainCommand
+    | NGramStep
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[LMEval, tyro.conf.subcommand("eval")]
     | Annotated[Export, tyro.conf.subcommand("export")]
@@ -139,7 +143,7 @@ Step = (
 
 @dataclass(frozen=True)
 class LM:
-    """Language models: choose one, write with it, measure it, hand it to Hugging Face."""
+    """Language models: choose one, train it, write with it, measure it, hand it to Hugging Face."""
 
     what: tyro.conf.OmitSubcommandPrefixes[Step]
 

@@ -150,11 +150,12 @@ def own_sequences(x: Tensor, group: Group, cu_seqlens: Tensor | None, mask: Tens
     if cu_seqlens is None:
         return Sequences(None, mask, reverse)
     check.check_cu_seqlens(cu_seqlens, x.shape[0])
-    steps = part(int(cu_seqlens[-1]), group.rank(), group.size())
+    T = int(cu_seqlens[-1])
+    steps = part(T, group.rank(), group.size())
     if x.shape[1] != steps.stop - steps.start:
         raise ValueError(
-            f"Rank {group.rank()} of {group.size()} must hold the steps {steps.start} .. {steps.stop - 1} of the {int(cu_seqlens[-1])} that "
-            f"`cu_seqlens` bounds, {steps.stop - steps.start} of them, got {x.shape[1]}. Take `own_part` of the whole, and whole bounds."
+            f"Rank {group.rank()} of {group.size()} must hold the steps {steps.start} .. {steps.stop - 1} of the {T} that `cu_seqlens` "
+            f"bounds, {steps.stop - steps.start} of them, got {x.shape[1]}. Take `own_part` of the whole, and whole bounds."
         )
     return Sequences(cu_seqlens.clamp(steps.start, steps.stop) - steps.start, mask, reverse)
 
