@@ -4,6 +4,7 @@ Each model writes token after token; its states at the positions are kept, and p
 the tokens from each position on are timed side by side, in turns, so that a busy machine disturbs all alike.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,9 @@ def measure(preset: str, config: DecodeConfig) -> tuple[list[Row], list[Row]]:
         last = max(places)
         places[position] = write(model, places[last], position - last)
     names = {position: f"token {position:,}" for position in sorted(config.positions)}
-    entrants = {name: partial(write, model, places[position], config.tokens) for position, name in names.items()}
+    entrants: dict[str, Callable[[], object]] = {
+        name: partial(write, model, places[position], config.tokens) for position, name in names.items()
+    }
     first = min(config.positions)
     times = hold(Contest("decode", f"{preset}, {config.tokens} tokens", names[first], entrants), config.rounds)
     memory = [
