@@ -322,7 +322,8 @@ def test_trainer(tmp_path):
     rows = [{"input_ids": ids, "labels": ids} for ids in (torch.arange(k, k + 16) % 12 for k in range(64))]
     arguments = TrainingArguments(
         output_dir=str(tmp_path), max_steps=40, per_device_train_batch_size=8, learning_rate=0.02, gradient_checkpointing=True,
-        gradient_accumulation_steps=2, logging_steps=10, report_to=[], use_cpu=True, save_steps=40, disable_tqdm=True, dataloader_pin_memory=False,
+        gradient_accumulation_steps=2, logging_steps=10, report_to=[], use_cpu=True, save_steps=40, disable_tqdm=True,
+        dataloader_pin_memory=False,
     )  # fmt: skip
     trainer = Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:8])
     before = trainer.evaluate()["eval_loss"]

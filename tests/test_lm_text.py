@@ -11,9 +11,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from statemix.cli import main
+from statemix.data.tokens import open_data
 from statemix.lm import load_model, save_model
 from statemix.lm.evaluate import Perplexity, measure_perplexity
 from statemix.lm.generate import Sampling, choose, generate_tokens
+from statemix.lm.text import read_held_out
 from statemix.models import LanguageModel, LMConfig
 
 TEXT = "the cat sat on the mat, the dog ate the cat's hat; and that was that. " * 6
@@ -161,8 +163,7 @@ def test_sampling():
     logits, generator = torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.Generator().manual_seed(0)
 
     def frequencies(**options):
-        drawn = [int(choose(logits, Sampling(**options), generator)) for _ in range(3000)]
-        return torch.bincount(torch.tensor(drawn), minlength=4) / 3000
+        return torch.bincount(choose(logits.expand(3000, -1), Sampling(**options), generator), minlength=4) / 3000
 
     torch.testing.assert_close(frequencies(temperature=1.0), logits[0].softmax(0), atol=0.03, rtol=0)
     torch.testing.assert_close(frequencies(temperature=0.5), (2 * logits[0]).softmax(0), atol=0.03, rtol=0)
@@ -204,14 +205,15 @@ def test_perplexity_by_position(length, batch, monkeypatch):
     """Against each stretch by itself; in parts of time however small."""
     monkeypatch.setattr("statemix.lm.evaluate.LOGITS", 300 * 7)
     model, tokens = build(), torch.randint(300, (53,))
-    result = measure_perplexity(model, tokens, 99, start=5, length=length, batch=batch)
+    texts = [tokens[:3], tokens[3:3], tokens[3:]]
+    result = measure_perplexity(model, texts, 99, start=5, length=length, batch=batch)
     nats = torch.zeros(length, dtype=torch.float64)
-    for part in tokens.split(length):
+    for part in [tokens[:3], *tokens[3:].split(length)]:
         logits, _ = model(torch.cat([torch.tensor([5]), part[:-1]])[None])
         nats[: len(part)] += F.cross_entropy(logits[0], part, reduction="none").double()
     torch.testing.assert_close(result.nats, nats, rtol=1e-5, atol=1e-5)
     assert result.counts.sum() == 53
-    assert result.between(0, length) == pytest.approx(math.exp(nats.sum() / 53), rel=1e-5)
+    assert result.between(0, length) == pytest.approx(math.exp(nats.sum().item() / 53), rel=1e-5)
     assert result.bits_per_byte == pytest.approx(nats.sum().item() / math.log(2) / 99, rel=1e-5)
 
 
@@ -250,6 +252,26 @@ def test_texts_that_are_none(directory, tmp_path, data, message):
     (tmp_path / "text.txt").write_bytes(data)
     with pytest.raises(SystemExit, match=message):
         main(["lm", "eval", str(directory), str(tmp_path / "text.txt")])
+
+
+def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, capsys):
+    """The same number as their text gives."""
+    source, data = tmp_path / "source", tmp_path / "data"
+    source.mkdir()
+    for index in range(40):
+        (source / f"{index}.txt").write_text(f"{index} cats sat on {index % 7} mats. " * (1 + index % 5))
+    main(["lm", "prepare", str(source), "--out", str(data), "--tokenizer", str(tokenizer_file), "--validation", "0.3"])
+    split, tokenizer = open_data(data).split("validation"), Tokenizer.from_file(str(tokenizer_file))
+    known = {tuple(tokenizer.encode(path.read_text()).ids): path for path in source.iterdir()}
+    texts = [known[tuple(document.tolist())] for document in read_held_out(data, load_model(directory)).documents]
+    assert len(texts) == split.meta.documents > 5
+    for name, paths in (("a", [data]), ("b", texts)):
+        main(["lm", "eval", str(directory), *map(str, paths), "--out", str(tmp_path / name)])
+    ours, theirs = (json.loads((tmp_path / name).read_text()) for name in "ab")
+    assert ours["bits_per_byte"] == pytest.approx(theirs["bits_per_byte"], rel=1e-6)
+    (directory / "tokenizer.json").write_text((directory / "tokenizer.json").read_text() + " ")
+    with pytest.raises(SystemExit, match="was prepared with another tokenizer"):
+        main(["lm", "eval", str(directory), str(data)])
 
 
 def test_presets_are_listed_with_their_sizes(capsys):

@@ -103,16 +103,41 @@ class Error:
         print_error(ErrorConfig(self.batch, self.length, self.blocks, self.block_sizes, self.permutation_length), self.out)
 
 
+@dataclass(frozen=True)
+class Decode:
+    """Time a language model's tokens one after the other: late ones cost what early ones do."""
+
+    presets: tuple[str, ...] = ("2m-bdlru-m4", "2m-hlru-m16", "2m-lstm")
+    """Models, by the names that `statemix lm presets` lists."""
+    positions: tuple[int, ...] = (100, 1_000, 10_000)
+    """Tokens to time."""
+    tokens: int = 50
+    """Tokens from each position on to be timed."""
+    rounds: int = 21
+    """Timings to take the median of."""
+    out: Path | None = None
+    """Append the measurements to this file as JSON lines."""
+
+    def run(self) -> None:
+        check_positive("positions", self.positions)
+        check_positive("tokens", self.tokens)
+        check_positive("rounds", self.rounds)
+        from statemix.bench.decode import DecodeConfig, print_decode
+
+        print_decode(DecodeConfig(self.presets, self.positions, self.tokens, self.rounds), self.out)
+
+
 Measurement = (
     Annotated[Speed, tyro.conf.subcommand("speed")]
     | Annotated[Memory, tyro.conf.subcommand("memory")]
     | Annotated[Error, tyro.conf.subcommand("error")]
+    | Annotated[Decode, tyro.conf.subcommand("decode")]
 )
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed, memory or error on this machine: tables, and JSON lines."""
+    """Measure speed, memory, error or decoding on this machine: tables, and JSON lines."""
 
     what: tyro.conf.OmitSubcommandPrefixes[Measurement]
 

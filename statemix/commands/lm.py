@@ -67,13 +67,13 @@ class Generate:
 class LMEval:
     """Measure perplexity on texts by position, far beyond the training length, and bits per byte.
 
-    Example: `statemix lm eval runs/mine/final held_out.txt --length 8192`.
+    Examples: `statemix lm eval runs/mine/final data/mine`, `statemix lm eval runs/mine/final held_out.txt --length 8192`.
     """
 
     directory: tyro.conf.Positional[Path]
     """A model's directory, as training leaves it in final/."""
     texts: tyro.conf.Positional[tuple[Path, ...]]
-    """Text files in UTF-8."""
+    """Text files in UTF-8, or directories that `statemix lm prepare` wrote, whose held-out documents are taken."""
     length: int | None = None
     """Tokens of a stretch, each read from a fresh state; four times the training length if not given."""
     batch: int = 8

@@ -17,6 +17,7 @@ from statemix.layers import build_mixer
 from statemix.lm.checkpoint import SavedModel, load_model
 from statemix.lm.evaluate import Perplexity, measure_perplexity
 from statemix.lm.generate import Sampling, generate_tokens
+from statemix.lm.text import read_text
 from statemix.lm.tokenizer import open_tokenizer
 from statemix.models.lm import count_parameters
 from statemix.models.presets import PRESETS
@@ -35,17 +36,6 @@ def print_presets() -> None:
             table.add_row(name, f"{count_parameters(config):,}", f"{states:,}", options)
         table.title = f"{size.upper()}: width {config.width}, {config.layers} layers, MLP {config.mlp_width}, vocabulary {config.vocab:,}"
         console.print(table)
-
-
-def read_text(path: Path) -> str:
-    """The text in a file, which must be UTF-8 and not empty."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text in UTF-8: {error}.") from error
-    if not text:
-        raise ValueError(f"{path} is empty.")
-    return text
 
 
 def print_generated(directory: Path, prompt: str, tokens: int, sampling: Sampling, *, stop_at_end: bool) -> None:
@@ -86,27 +76,23 @@ def print_perplexity(directory: Path, texts: tuple[Path, ...], length: int | Non
         write_line(out, directory, texts, length, trained, result)
 
 
-def measure_texts(saved: SavedModel, texts: tuple[Path, ...], length: int, batch: int) -> Perplexity:
+def measure_texts(saved: SavedModel, paths: tuple[Path, ...], length: int, batch: int) -> Perplexity:
     """Perplexity of several texts together."""
     tokenizer, end = open_tokenizer(saved)
-    bodies = [read_text(path) for path in texts]
-    ids = [torch.tensor(tokenizer.encode(body, add_special_tokens=False).ids, dtype=torch.long) for body in bodies]
-    nats, counts = torch.zeros(length, dtype=torch.float64), torch.zeros(length, dtype=torch.int64)
+    texts = [read_text(path, saved, tokenizer) for path in paths]
+    documents = [document for text in texts for document in text.documents]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("tokens", total=sum(each.numel() for each in ids))
-        for body, each in zip(bodies, ids, strict=True):
-            part = measure_perplexity(
-                saved.model,
-                each,
-                len(body.encode()),
-                start=end,
-                length=length,
-                batch=batch,
-                observe=lambda n: progress.advance(bar, n),
-            )
-            nats, counts = nats + part.nats, counts + part.counts
-    return Perplexity(nats, counts, sum(len(body.encode()) for body in bodies))
+        bar = progress.add_task("tokens", total=sum(len(document) for document in documents))
+        return measure_perplexity(
+            saved.model,
+            documents,
+            sum(text.bytes for text in texts),
+            start=end,
+            length=length,
+            batch=batch,
+            observe=lambda n: progress.advance(bar, n),
+        )
 
 
 def print_summary(console: Console, result: Perplexity, trained: int, length: int) -> None:

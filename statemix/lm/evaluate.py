@@ -6,15 +6,17 @@ A model that was trained on stretches of 512 tokens should not get worse at the 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from statemix.models.lm import LanguageModel, States
+from statemix.models.loss import IGNORED
 
 LOGITS = 2**24  # logits that are held at once
 
@@ -47,7 +49,7 @@ class Perplexity:
 @torch.inference_mode()
 def measure_perplexity(
     model: LanguageModel,
-    tokens: Tensor,
+    texts: Sequence[Tensor],
     n_bytes: int,
     *,
     start: int,
@@ -55,26 +57,26 @@ def measure_perplexity(
     batch: int,
     observe: Callable[[int], None] = lambda tokens: None,
 ) -> Perplexity:
-    """Cut `tokens` (N,) into stretches of `length`, the last perhaps shorter, each after the token `start`; all of them are scored."""
-    if tokens.numel() == 0 or n_bytes < 1:
+    """Cut texts of tokens (N,) into stretches of `length`, the last of each perhaps shorter, and score all, each after the token `start`."""
+    stretches = sorted((part for text in texts for part in text.split(length) if part.numel()), key=len, reverse=True)
+    if not stretches or n_bytes < 1:
         raise ValueError("There is no text to measure: it has no tokens.")
     nats, counts = torch.zeros(length, dtype=torch.float64), torch.zeros(length, dtype=torch.int64)
-    whole = tokens.numel() // length * length
-    rows = [*tokens[:whole].view(-1, length).split(batch), tokens[None, whole:]]
-    for targets in (part for part in rows if part.numel()):
-        inputs = F.pad(targets[:, :-1], (1, 0), value=start)
+    for first in range(0, len(stretches), batch):
+        targets = pad_sequence(stretches[first : first + batch], batch_first=True, padding_value=IGNORED)
+        inputs = F.pad(targets[:, :-1].clamp(min=0), (1, 0), value=start)
         nats[: targets.shape[1]] += losses(model, inputs, targets).double().sum(0)
-        counts[: targets.shape[1]] += targets.shape[0]
-        observe(targets.numel())
+        counts[: targets.shape[1]] += (targets != IGNORED).sum(0)
+        observe(int((targets != IGNORED).sum()))
     return Perplexity(nats, counts, n_bytes)
 
 
 def losses(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
-    """− log p of each target (B, T), in parts of time, so that memory does not grow with T."""
+    """− log p of each target (B, T), zero where there is none, in parts of time, so that memory does not grow with T."""
     part = max(1, LOGITS // (model.config.vocab * inputs.shape[0]))
     states: States | None = None
     found = []
     for x, y in zip(inputs.split(part, 1), targets.split(part, 1), strict=True):
         logits, states = model(x, states)
-        found.append(F.cross_entropy(logits.float().transpose(1, 2), y, reduction="none"))
+        found.append(F.cross_entropy(logits.float().transpose(1, 2), y, ignore_index=IGNORED, reduction="none"))
     return torch.cat(found, 1)

@@ -37,7 +37,7 @@ class Sampling:
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """A token (1,) from logits (1, V)."""
+    """Tokens (B,) from logits (B, V)."""
     if sampling.temperature == 0:
         return logits.argmax(-1)
     logits = logits.float() / sampling.temperature

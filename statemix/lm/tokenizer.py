@@ -1,29 +1,22 @@
 """The tokenizer that lies beside a model's weights."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from statemix.data.tokenizer import KNOWN_EOT, load_tokenizer
 from statemix.lm.checkpoint import SavedModel
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")  # what tokenizers call the token that ends a text
-
 
 def read_tokenizer(path: Path) -> "Tokenizer":
     """The tokenizer in the file `path`."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError as error:
-        raise ValueError("Text needs the package tokenizers. Install it with: pip install 'statemix[lm]'") from error
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no tokenizer {path}.")
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"{path} is not a tokenizer that the package tokenizers reads: {error}") from error
+    if find_spec("tokenizers") is None:
+        raise ValueError("Text needs the package tokenizers. Install it with: pip install 'statemix[lm]'")
+    return load_tokenizer(str(path))
 
 
 def find_end(tokenizer: "Tokenizer", about: Mapping[str, Any]) -> int:
@@ -31,12 +24,12 @@ def find_end(tokenizer: "Tokenizer", about: Mapping[str, Any]) -> int:
     noted = about.get("end_of_text")
     if noted is not None:
         return int(noted)
-    for name in ENDS:
+    for name in KNOWN_EOT:
         token: int | None = tokenizer.token_to_id(name)
         if token is not None:
             return token
     raise ValueError(
-        f"The tokenizer has none of {', '.join(ENDS)} to end a text with. Note its id in the model's config: about, end_of_text."
+        f"The tokenizer has none of {', '.join(KNOWN_EOT)} to end a text with. Note its id in the model's config: about, end_of_text."
     )
 
 
@@ -50,7 +43,8 @@ def check_vocabulary(tokenizer: "Tokenizer", vocab: int, path: Path) -> None:
 
 
 def open_tokenizer(saved: SavedModel) -> tuple["Tokenizer", int]:
-    """The tokenizer of a model, whose vocabulary it fits, and the token that ends a text."""
+    """The tokenizer of a model, whose vocabulary it fits, and the token that ends a text; words that look like that are but words."""
     tokenizer = read_tokenizer(saved.tokenizer_file)
+    tokenizer.encode_special_tokens = True
     check_vocabulary(tokenizer, saved.model.config.vocab, saved.tokenizer_file)
     return tokenizer, find_end(tokenizer, saved.about)

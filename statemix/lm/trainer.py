@@ -220,7 +220,8 @@ def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Q
     tokens = run.step * config.tokens
     result = LMResult(config.id, run.step, tokens, parameters, loss, quality.loss, quality.perplexity, quality.bits_per_byte, run.seconds)
     if run.ranks.rank == 0:
-        about: dict[str, Any] = {"train_length": config.length, "run": config.id, "data": data.meta.source, **asdict(quality)}
+        noted = {"train_length": config.length, "end_of_text": data.meta.eot, "run": config.id, "data": data.meta.source}
+        about: dict[str, Any] = {**noted, **asdict(quality)}
         save_model(directory / FINAL, config.model, tensors, tokenizer=data.tokenizer, about=about, replace=True)
         write_atomically(directory / RESULT, (json.dumps(asdict(result)) + "\n").encode())
     return result
