@@ -1,4 +1,4 @@
-"""One optimiser step of a language model of two million parameters: BD-LRU, the same model on the paper's scan, and an LSTM of the same size."""
+"""One optimiser step of a language model of two million parameters: BD-LRU, the same on the paper's scan, an LSTM of its size."""
 
 from dataclasses import replace
 from typing import cast

@@ -17,7 +17,8 @@ class Speed:
     """Time kernels, scans and layers against each other, as ratios within one process.
 
     kernel: over a loop that only moves the same bytes. scan: as users call it, others over ours. layer: over its projections alone.
-    threads: over one thread. length: time a token from T = 64 to 65,536. step: a training step of a small model, with other scans. lm: one of a language model, against an LSTM.
+    threads: over one thread. length: time a token from T = 64 to 65,536. step: a training step of a small model, with other scans.
+    lm: an optimiser step of a language model, with the paper's scan and with an LSTM.
     """
 
     parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step", "lm")
