@@ -30,6 +30,7 @@ class HopScanLayer(HopScanBDLRU):
 def lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> Entrant:
     """Forward, backward, clipping and AdamW."""
     torch.manual_seed(0)
+    tokens, targets = (torch.randint(config.vocab, (batch, length)) for _ in range(2))
     scored = Scored(LanguageModel(config))
     if hop:
         for block in scored.model.blocks:
@@ -38,7 +39,6 @@ def lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> 
             other.load_state_dict(mixer.state_dict())
             cast(LMBlock, block).mixer = other
     optimiser = make_optimiser(scored, LMRunConfig(config, data=""))
-    tokens, targets = (torch.randint(config.vocab, (batch, length)) for _ in range(2))
 
     def step() -> float:
         loss = scored(tokens, targets) / targets.numel()
