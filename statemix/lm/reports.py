@@ -72,22 +72,20 @@ class Metrics:
     """The lines of metrics.jsonl; those after the step that a run goes on from are written anew."""
 
     def __init__(self, path: Path, *, writes: bool, step: int) -> None:
-        self.path, self.writes = path, writes
-        lines = path.read_text().splitlines() if path.is_file() else []
-        self.lines = [line for line in lines if is_before(line, step)]
+        self.path, self.writes, self.last_loss = path, writes, float("nan")
+        lines = [line for line in path.read_text().splitlines() if is_before(line, step)] if path.is_file() else []
+        for line in lines:
+            self.last_loss = json.loads(line).get("loss", self.last_loss)
+        if writes:
+            write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
 
     def append(self, report: StepReport | ValidationReport) -> None:
-        self.lines.append(json.dumps(asdict(report)))
-
-    def flush(self) -> None:
-        """Write all lines."""
+        """Add a line, to be read while the run goes on."""
+        if isinstance(report, StepReport):
+            self.last_loss = report.loss
         if self.writes:
-            write_atomically(self.path, "".join(f"{line}\n" for line in self.lines).encode())
-
-    def last_loss(self) -> float:
-        """Of the last step."""
-        losses: list[float] = [line["loss"] for line in map(json.loads, self.lines) if "loss" in line]
-        return losses[-1]
+            with self.path.open("a") as file:
+                file.write(json.dumps(asdict(report)) + "\n")
 
 
 def is_before(line: str, step: int) -> bool:

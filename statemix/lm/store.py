@@ -73,13 +73,15 @@ class Store:
         self.writing = then(written, lambda: self.publish(part, path))
 
     def publish(self, part: Path, path: Path) -> None:
-        """Move a checkpoint that all ranks have written to its place, and remove the oldest: the first rank's business."""
+        """Move a checkpoint that all ranks have written to its place; remove old ones, and what a killed run left half written."""
         if dist.get_rank() != 0:
             return
         shutil.rmtree(path, ignore_errors=True)
         part.rename(path)
-        whole = sorted(old for old in self.directory.glob("step-*") if old.suffix != ".part")
-        for old in whole[: -self.keep]:
+        everything = sorted(self.directory.glob("step-*"))
+        whole = [old for old in everything if old.suffix != ".part"]
+        broken_off = [old for old in everything if old.suffix == ".part"]
+        for old in whole[: -self.keep] + broken_off:
             shutil.rmtree(old, ignore_errors=True)
 
     def wait(self) -> None:

@@ -163,7 +163,6 @@ def train_lm(
     run = start(config, execution, data, ranks)
     store = Store(directory / CHECKPOINTS, ranks.saving, execution.keep)
     metrics = enter(run, store, directory)
-    last: StepReport | None = None
 
     def tell(report: StepReport | ValidationReport) -> None:
         metrics.append(report)
@@ -172,24 +171,19 @@ def train_lm(
 
     try:
         while run.step < config.steps:
-            last = train_step(run)
-            tell(last)
+            tell(train_step(run))
             due = execution.validate_every and run.step % execution.validate_every == 0
             if due and run.step < config.steps:
                 tell(validation_report(run, validate(run)))
             if run.step % execution.save_every == 0 or run.step == config.steps:
-                metrics.flush()
                 store.save(run.scored, run.optimiser, {"step": run.step, "seconds": run.seconds, "config": config.id})
     except FloatingPointError as error:
         store.wait()
         raise FloatingPointError(f"{error} The last good checkpoint is {store.newest() or 'none: no step was saved yet'}.") from None
-    finally:
-        metrics.flush()
     store.wait()
     quality = validate(run)
     tell(validation_report(run, quality))
-    metrics.flush()
-    return finish(run, data, directory, metrics.last_loss(), quality)
+    return finish(run, data, directory, metrics.last_loss, quality)
 
 
 def validation_report(run: LMRun, quality: Quality) -> ValidationReport:
