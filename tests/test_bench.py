@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from statemix import BDLRU
-from statemix.bench import error, memory, rivals, speed, step
+from statemix.bench import error, lm_step, memory, rivals, speed, step
 from statemix.bench.measure import Contest, hold
 from statemix.cli import main
 from statemix.commands.bench import RIVALS
@@ -137,3 +137,10 @@ def test_a_contest_is_over_its_reference():
 def test_bench_refuses_before_measuring(arguments, message):
     with pytest.raises(SystemExit, match=message):
         main(["bench", *arguments])
+
+
+def test_the_language_models_of_a_contest_are_of_one_size_and_one_function():
+    contest = lm_step.lm_contest(batch=1, length=12, vocab=64)
+    losses = {name: entrant() for name, entrant in contest.entrants.items()}
+    assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
+    assert losses["nn.LSTM"] != losses["BD-LRU, m = 4"]

@@ -111,7 +111,7 @@ def test_bad_text_is_refused_and_nothing_is_written(tmp_path, name, content, mes
 
 
 def test_unknown_sources_and_empty_directories_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no file, directory or source 'nowhere'. Named sources: sotu, shakespeare"):
+    with pytest.raises(FileNotFoundError, match="There is no file, directory or source 'nowhere'. Named sources: sotu"):
         open_source("nowhere")
     with pytest.raises(ValueError, match="has no text: no file that ends in .txt"):
         open_source(str(tmp_path))

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from ranks import on_ranks
 from texts import little_data
 
@@ -56,6 +57,10 @@ def train_every_way(rank, count, directory, data_directory):
             with ranks_of(execution) as ranks:
                 train_lm(config_of(data, mixer), execution, data, directory / f"{way} {mixer}", ranks)
 
+    execution = replace(WAYS["fsdp"], peak_flops=1e9)
+    with ranks_of(execution) as ranks:
+        train_lm(replace(config_of(data, "bdlru"), bf16=True), execution, data, directory / "fsdp bf16", ranks)
+
     def stop(run, report):
         if report.step == 14:
             raise KeyboardInterrupt
@@ -97,6 +102,13 @@ def test_two_ranks_have_the_losses_of_one_process(one_process, two_ranks, way, m
     result = json.loads((ours / "result.json").read_text())
     assert result["validation_loss"] == pytest.approx(results[mixer].validation_loss, abs=1e-5)
     assert load_model(ours / "final").model.config == load_model(directory / mixer / "final").model.config
+
+
+def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks):
+    directory, _ = one_process
+    np.testing.assert_allclose(losses(two_ranks / "fsdp bf16"), losses(directory / "bdlru"), rtol=0, atol=0.05)
+    assert losses(two_ranks / "fsdp bf16") != losses(directory / "bdlru")
+    assert load_model(two_ranks / "fsdp bf16" / "final").model.head.weight.dtype == torch.float32
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])

@@ -92,6 +92,13 @@ def test_how_it_is_computed_does_not_matter(tmp_path, config, data, whole, chang
     np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=1e-5)
 
 
+@pytest.mark.slow  # compiling takes a minute
+def test_compiled_it_is_the_same(tmp_path, config, data, whole):
+    torch._dynamo.reset()
+    run(config, data, tmp_path, replace(QUICK, compile=True))
+    np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=1e-5)
+
+
 def test_in_bfloat16_it_is_nearly_the_same(tmp_path, config, data, whole):
     run(replace(config, bf16=True), data, tmp_path)
     np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=0.05)

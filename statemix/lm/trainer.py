@@ -32,7 +32,7 @@ from statemix.lm.optim import learning_rate, make_optimiser
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
 from statemix.lm.reports import CONFIG, METRICS, RESULT, LMResult, Metrics, StepReport, ValidationReport, read_config, read_result
 from statemix.lm.store import Store
-from statemix.models.lm import LanguageModel
+from statemix.models.lm import LanguageModel, count_parameters
 from statemix.train.checkpoint import write_atomically
 
 CHECKPOINTS, FINAL = "checkpoints", "final"
@@ -215,8 +215,8 @@ def enter(run: LMRun, store: Store, directory: Path) -> Metrics:
 def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Quality) -> LMResult:
     """Write the trained model and the result."""
     tensors = whole_tensors(run.scored.model)
-    parameters = sum(x.numel() for x in tensors.values())
     config = run.config
+    parameters = count_parameters(config.model)
     tokens = run.step * config.tokens
     result = LMResult(config.id, run.step, tokens, parameters, loss, quality.loss, quality.perplexity, quality.bits_per_byte, run.seconds)
     if run.ranks.rank == 0:

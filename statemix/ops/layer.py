@@ -157,12 +157,17 @@ def _backward_fake(dy, dfinal, x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, 
 def _setup_context(ctx, inputs, output):
     *tensors, ctx.gate, ctx.block, _ = inputs
     ctx.mark_non_differentiable(*output[2:])
+    ctx.set_materialize_grads(False)  # or zeros as large as the gates would be made for what is not differentiable
+    ctx.final = output[1].shape, output[1].dtype
     ctx.save_for_backward(*tensors, *output[2:])
 
 
 def _backward(ctx, dy, dfinal, *_):
     x, W_g, c, W_v, W_o, h0, cu_seqlens, mask, *saved = ctx.saved_tensors
     inputs = (x, W_g, c, W_v, W_o, h0)
+    shape, dtype = ctx.final
+    dy = x.new_zeros((*x.shape[:2], W_o.shape[0])) if dy is None else dy
+    dfinal = x.new_zeros(shape, dtype=dtype) if dfinal is None else dfinal
     wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
     if torch.is_grad_enabled():
         outputs = reference(x, Weights(W_g, c, W_v, W_o), h0, Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
