@@ -1,5 +1,6 @@
 """The model in Hugging Face: files, every way to generate, the cache that goes back, and training."""
 
+import copy
 import logging
 
 import pytest
@@ -188,6 +189,18 @@ def test_prompt_lookup_is_greedy(mixer, length):
     assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=6, **GREEDY), out)
 
 
+@EACH
+def test_recording_changes_no_output(mixer):
+    """Padding in the part of a call whose states are not kept, and in the part whose states are."""
+    model, ids, mask = build(mixer), prompt(2, 90), torch.rand(2, 90) > 0.3
+    cache = RecurrentCache(2)
+    cache.activate_past_recording()
+    ours = model(ids, attention_mask=mask.long(), past_key_values=cache).logits
+    truth = model(ids, attention_mask=mask.long(), use_cache=False).logits
+    torch.testing.assert_close(ours[mask], truth[mask], rtol=1e-9, atol=1e-9)
+    assert len(cache.layers[0].states) == 65
+
+
 def test_more_candidates_than_a_call_usually_keeps():
     model, ids = build(), prompt(1, 5).repeat(1, 60)
     out = model.generate(ids, **{**GREEDY, "max_new_tokens": 120})
@@ -256,6 +269,16 @@ def test_a_cache_goes_back(mixer):
     torch.testing.assert_close(ours, model(ids).logits[:, 17:], rtol=1e-9, atol=1e-9)
     cache.reset()
     torch.testing.assert_close(model(ids, past_key_values=cache).logits, model(ids).logits, rtol=1e-9, atol=1e-9)
+
+
+def test_a_copied_cache_is_another():
+    """One prefix, several continuations."""
+    model, ids = build(), prompt(1, 9)
+    cache = model.generate(ids, **{**GREEDY, "max_new_tokens": 1}, return_dict_in_generate=True).past_key_values
+    for tail in (prompt(1, 4), prompt(1, 6)):
+        whole = torch.cat([ids, tail], 1)
+        assert torch.equal(model.generate(whole, past_key_values=copy.deepcopy(cache), **GREEDY), model.generate(whole, **GREEDY))
+    assert cache.get_seq_length() == 9
 
 
 @EACH

@@ -57,7 +57,7 @@ def measure_perplexity(
     batch: int,
     observe: Callable[[int], None] = lambda tokens: None,
 ) -> Perplexity:
-    """Cut texts of tokens (N,) into stretches of `length`, the last of each perhaps shorter, and score all, each after the token `start`."""
+    """Cut texts of tokens (N,) into stretches of `length`, the last of each perhaps shorter, and score all, each after `start`."""
     stretches = sorted((part for text in texts for part in text.split(length) if part.numel()), key=len, reverse=True)
     if not stretches or n_bytes < 1:
         raise ValueError("There is no text to measure: it has no tokens.")
