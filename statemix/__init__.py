@@ -15,6 +15,8 @@ _HOME = {
     "Mixer": "statemix.layers",
     "build_mixer": "statemix.layers",
     "register_mixer": "statemix.layers",
+    "LMConfig": "statemix.models",
+    "LanguageModel": "statemix.models",
     "NORMALISERS": "statemix.ops",
     "block_scan": "statemix.ops",
     "companion_scan": "statemix.ops",
@@ -29,6 +31,8 @@ __all__ = [
     "HLRU",
     "MIXERS",
     "NORMALISERS",
+    "LMConfig",
+    "LanguageModel",
     "Mixer",
     "__version__",
     "block_scan",
@@ -43,6 +47,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from statemix.layers import BDLRU, HLRU, MIXERS, Mixer, build_mixer, register_mixer
+    from statemix.models import LanguageModel, LMConfig
     from statemix.ops import (
         NORMALISERS,
         block_scan,

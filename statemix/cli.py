@@ -9,6 +9,7 @@ from statemix import __version__
 from statemix.commands.bench import Bench
 from statemix.commands.demo import Demo
 from statemix.commands.info import Info
+from statemix.commands.lm import LMCommand
 from statemix.commands.report import ReportCommand
 from statemix.commands.sweep import SweepCommand
 from statemix.commands.train import EvalCommand, InspectCommand, TrainCommand
@@ -20,6 +21,7 @@ Command = (
     | InspectCommand
     | SweepCommand
     | ReportCommand
+    | LMCommand
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
@@ -38,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         command.run()
-    except (ValueError, FileNotFoundError, FloatingPointError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
     except OSError as error:
         raise SystemExit(f"statemix: {error.strerror}: {error.filename}.") from error

@@ -17,6 +17,8 @@ WITH_SHAPES = [
     "layers.gates",
     "layers.bdlru",
     "layers.hlru",
+    "models.lm",
+    "models.loss",
 ]
 HOOK = jaxtyping.install_import_hook([f"statemix.{module}" for module in WITH_SHAPES], "beartype.beartype")
 

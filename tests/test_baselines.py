@@ -134,6 +134,23 @@ def test_chunks_are_the_recurrence(T, delta):
         torch.testing.assert_close(ours, truth, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("how", ["weights", "autocast"])
+@EACH
+def test_bfloat16_is_nearly_the_same(make, how):
+    """Weights in bfloat16, or autocast around float32: forward, a step that goes on from its states, and gradients."""
+    mixer, x = build(make).float(), torch.randn(2, 40, D)
+    truth, _ = mixer(x)
+    if how == "weights":
+        mixer, x = mixer.bfloat16(), x.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+        y, state = mixer(x[:, :-1])
+        y_t, _ = mixer.step(x[:, -1], state)
+    y = torch.cat([y, y_t.unsqueeze(1)], 1).float()
+    y.sum().backward()
+    assert all(p.grad.isfinite().all() for p in mixer.parameters())
+    assert (y - truth).norm() < 0.1 * truth.norm()
+
+
 def test_strong_decay_stays_finite():
     shape = (1, 64, 1)
     q, k, v = (torch.randn(*shape, 3).requires_grad_() for _ in range(3))

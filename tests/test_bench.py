@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from statemix import BDLRU
-from statemix.bench import error, memory, rivals, speed, step
+from statemix.bench import error, lm_step, memory, rivals, speed, step
 from statemix.bench.measure import Contest, hold
 from statemix.cli import main
 from statemix.commands.bench import RIVALS
@@ -99,6 +99,17 @@ def test_error(tmp_path):
     assert all(0 < row["value"] < 1e-5 for row in rows[:-1])
 
 
+def test_decode(tmp_path):
+    out = tmp_path / "decode.jsonl"
+    sizes = ["--positions", "20", "5", "--tokens", "3", "--rounds", "2"]
+    main(["bench", "decode", "--presets", "180k-bdlru-m4", *sizes, "--out", str(out)])
+    rows = lines(out)
+    assert [(row["unit"], row["entrant"], row["reference"]) for row in rows] == [
+        (unit, entrant, "token 5") for unit in ("ms", "MiB") for entrant in ("token 5", "token 20")
+    ]
+    assert all(row["value"] > 0 for row in rows)
+
+
 def test_saturated_permutations_are_exact():
     assert error.permutation_row(error.ErrorConfig(1, 1, 1, (1,), permutation_length=8192)).value == 0
 
@@ -118,9 +129,18 @@ def test_a_contest_is_over_its_reference():
         (["speed", "--rivals", "fla"], "--rivals must be among 'hop_scan'.* got 'fla'"),
         (["speed", "--out", "no/such/folder/x.jsonl"], "cannot write to --out no/such/folder/x.jsonl: No such file or directory"),
         (["memory", "--width", "10"], "--width must be a multiple of --block-size 4, got 10"),
+        (["decode", "--positions", "0"], "--positions must be at least 1, got 0"),
+        (["decode", "--presets", "3m-bdlru"], "Unknown preset '3m-bdlru'. Available: 212m-bdlru-m1"),
         (["error", "--out", "no/such/folder/x.jsonl"], "cannot write to --out"),
     ],
 )
 def test_bench_refuses_before_measuring(arguments, message):
     with pytest.raises(SystemExit, match=message):
         main(["bench", *arguments])
+
+
+def test_the_language_models_of_a_contest_are_of_one_size_and_one_function():
+    contest = lm_step.lm_contest(batch=1, length=12, vocab=64)
+    losses = {name: entrant() for name, entrant in contest.entrants.items()}
+    assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
+    assert losses["nn.LSTM"] != losses["BD-LRU, m = 4"]

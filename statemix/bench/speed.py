@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from statemix.bench.lm_step import lm_contest
 from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
@@ -33,6 +34,7 @@ TITLES = {
     "threads": "the scan with more threads, over itself with one",
     "length": "the scan at equal B · T, over the shortest sequences",
     "step": "a training step of a small model, and with other scans",
+    "lm": "an optimiser step of a language model, and of others of its size",
 }
 
 
@@ -69,6 +71,8 @@ def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
             yield layer_contest(B, T, n, 4, threads)
     if part == "step":
         yield step_contest()
+    if part == "lm":
+        yield lm_contest()
     if part == "length":
         shapes = [(B * T // length, length) for length in (64, 256, 1024, 4096, 16384, 65536) if length <= B * T]
         entrants = {f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4)) for b, length in shapes}

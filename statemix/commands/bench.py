@@ -9,7 +9,7 @@ import tyro
 from statemix.commands.check import check_positive
 
 RIVALS = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM", "mamba.py", "jax scan", "jax associative_scan")
-Part = Literal["kernel", "scan", "layer", "threads", "length", "step"]
+Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm"]
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,10 @@ class Speed:
 
     kernel: over a loop that only moves the same bytes. scan: as users call it, others over ours. layer: over its projections alone.
     threads: over one thread. length: time a token from T = 64 to 65,536. step: a training step of a small model, with other scans.
+    lm: an optimiser step of a language model, with the paper's scan and with an LSTM.
     """
 
-    parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step")
+    parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step", "lm")
     """What to measure."""
     batch: int = 8
     """Sequences B."""
@@ -103,16 +104,41 @@ class Error:
         print_error(ErrorConfig(self.batch, self.length, self.blocks, self.block_sizes, self.permutation_length), self.out)
 
 
+@dataclass(frozen=True)
+class Decode:
+    """Time a language model's tokens one after the other: late ones cost what early ones do."""
+
+    presets: tuple[str, ...] = ("2m-bdlru-m4", "2m-hlru-m16", "2m-lstm")
+    """Models, by the names that `statemix lm presets` lists."""
+    positions: tuple[int, ...] = (100, 1_000, 10_000)
+    """Tokens to time."""
+    tokens: int = 50
+    """Tokens from each position on to be timed."""
+    rounds: int = 21
+    """Timings to take the median of."""
+    out: Path | None = None
+    """Append the measurements to this file as JSON lines."""
+
+    def run(self) -> None:
+        check_positive("positions", self.positions)
+        check_positive("tokens", self.tokens)
+        check_positive("rounds", self.rounds)
+        from statemix.bench.decode import DecodeConfig, print_decode
+
+        print_decode(DecodeConfig(self.presets, self.positions, self.tokens, self.rounds), self.out)
+
+
 Measurement = (
     Annotated[Speed, tyro.conf.subcommand("speed")]
     | Annotated[Memory, tyro.conf.subcommand("memory")]
     | Annotated[Error, tyro.conf.subcommand("error")]
+    | Annotated[Decode, tyro.conf.subcommand("decode")]
 )
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure speed, memory or error on this machine: tables, and JSON lines."""
+    """Measure speed, memory, error or decoding on this machine: tables, and JSON lines."""
 
     what: tyro.conf.OmitSubcommandPrefixes[Measurement]
 

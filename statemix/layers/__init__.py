@@ -4,5 +4,6 @@ from statemix.layers import baselines
 from statemix.layers.bdlru import BDLRU
 from statemix.layers.hlru import HLRU
 from statemix.layers.mixer import MIXERS, Mixer, build_mixer, register_mixer
+from statemix.layers.share import share_sequences
 
-__all__ = ["BDLRU", "HLRU", "MIXERS", "Mixer", "baselines", "build_mixer", "register_mixer"]
+__all__ = ["BDLRU", "HLRU", "MIXERS", "Mixer", "baselines", "build_mixer", "register_mixer", "share_sequences"]

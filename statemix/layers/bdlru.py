@@ -6,10 +6,10 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import gated_block_scan, gated_block_step
+from statemix.ops import context, gated_block_scan, gated_block_step
 from statemix.ops.layer import Inputs
 from statemix.ops.segments import Sequences
-from statemix.types import Mask, SequenceBounds, States
+from statemix.types import BlockValues, Mask, SequenceBounds, States
 
 
 @register_mixer("bdlru")
@@ -79,14 +79,14 @@ class BDLRU(LinearRecurrentUnit):
             return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
         return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
 
-    def mix(
+    def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
-    ) -> tuple[Float[Tensor, "B T d"], States]:
-        """From gates (B, T, n m, m + 1) and values (B, T, n m) to outputs and states."""
+    ) -> tuple[BlockValues, States]:
+        """From gates (B, T, n m, m + 1) and values (B, T, n m) to the states h."""
         gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
-        h, state = gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
-        y = self.W_o(h.flatten(2))
-        return y, state
+        if self.context is None:
+            return gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
+        return context.gated_block_scan(gates, v, h0, group=self.context, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
 
     def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import expanded_companion_scan, expanded_companion_step
+from statemix.ops import context, expanded_companion_scan, expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
 from statemix.ops.layer import Inputs
 from statemix.ops.segments import Sequences
-from statemix.types import Mask, SequenceBounds, States
+from statemix.types import BlockValues, Mask, SequenceBounds, States
 
 
 @register_mixer("hlru")
@@ -88,13 +88,15 @@ class HLRU(LinearRecurrentUnit):
             return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
         return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
 
-    def mix(
+    def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
-    ) -> tuple[Float[Tensor, "B T d"], States]:
-        """From gates (B, T, n, m + 1) and values (B, T, n) to outputs and states."""
-        s, state = expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
-        y = self.W_o(s.flatten(2))
-        return y, state
+    ) -> tuple[BlockValues, States]:
+        """From gates (B, T, n, m + 1) and values (B, T, n) to the states (h[t], h[t-1], ..., h[t-m+1])."""
+        if self.context is None:
+            return expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
+        return context.expanded_companion_scan(
+            gates, v, h0, group=self.context, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask
+        )
 
     def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
         """Not in the form that is here for published weights alone."""

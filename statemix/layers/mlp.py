@@ -10,11 +10,11 @@ from statemix.ops.check import check_choice
 
 
 class SwiGLU(nn.Module):
-    """y = W_2 (silu(W_1 x) ⊙ W_3 x), inner width 8/3 d, rounded up to a multiple of 8."""
+    """y = W_2 (silu(W_1 x) ⊙ W_3 x), inner width 8/3 d, rounded up to a multiple of 8, if not given."""
 
-    def __init__(self, d_model: int) -> None:
+    def __init__(self, d_model: int, inner: int | None = None) -> None:
         super().__init__()
-        inner = -(-8 * d_model // 3 // 8) * 8
+        inner = -(-8 * d_model // 3 // 8) * 8 if inner is None else inner
         self.W_1 = Projection(d_model, inner, bias=False)
         self.W_3 = Projection(d_model, inner, bias=False)
         self.W_2 = Projection(inner, d_model, bias=False)

@@ -6,12 +6,14 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.nn.modules.module import _has_any_global_hook
 
 from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
 from statemix.ops.layer import Inputs, Weights, find_layer_kernel, is_worthwhile, recurrent_layer
 from statemix.ops.normalise import find_normaliser
+from statemix.ops.precision import state_dtype
 from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 
@@ -23,6 +25,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
 
     h0: nn.Parameter | None
     writes_blocks: bool  # a row of gates for each state, or one for each channel
+    context: ProcessGroup | None = None  # the ranks that share each sequence, set by `share_sequences`
 
     def __init__(
         self,
@@ -72,8 +75,21 @@ class LinearRecurrentUnit(nn.Module, ABC):
         return n * m
 
     @abstractmethod
+    def scan(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """From gates and values to the states (B, T, n, m) of all steps, and the final ones."""
+
     def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """From gates and values to outputs and states: the layer after its first projections."""
+        """From gates and values to outputs and final states: the layer after its first projections."""
+        h, state = self.scan(gates, v, h0, cu_seqlens, mask)
+        return self.W_o(h.flatten(2)), state
+
+    def trace(self, x: Tensor, state: Tensor | None = None, *, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The outputs of `forward`, and the states (B, T, n, m) after every step: any of them can be gone on from."""
+        x, h0 = self.enter("x", x, "(B, T, d)", state, None, mask)
+        gates, v = self.W_g(x), self.W_v(x)
+        dtype = state_dtype(gates, v)
+        h, _ = self.scan(gates.to(dtype), v.to(dtype), h0, None, mask)
+        return self.W_o(h.flatten(2).to(v.dtype)), h
 
     def forward_lookup(self, table: Tensor, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What `forward(table[tokens], state)` gives, with the gates of each row of `table` computed once.
@@ -92,7 +108,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
 
         Not where somebody listens at a projection, or has put another in its place: then each is called.
         """
-        if is_autocast(x) or in_transform() or _has_any_global_hook():
+        if self.context is not None or is_autocast(x) or in_transform() or _has_any_global_hook():
             return False
         if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
             return False

@@ -1,13 +1,28 @@
-"""Models around a mixer: the tagger of the synthetic tasks, and the autoencoder of the compression task."""
+"""Models around a mixer: the tagger of the synthetic tasks, the autoencoder of the compression task, and language models."""
 
 from torch import nn
 
 from statemix.models.autoencoder import Autoencoder
 from statemix.models.config import ModelConfig
+from statemix.models.lm import LanguageModel, LMConfig, count_parameters, lm_config_from_dict
+from statemix.models.loss import next_token_loss
+from statemix.models.presets import PRESETS, find_preset
 from statemix.models.tagger import Tagger
 from statemix.tasks import Task
 
-__all__ = ["Autoencoder", "ModelConfig", "Tagger", "build_model"]
+__all__ = [
+    "PRESETS",
+    "Autoencoder",
+    "LMConfig",
+    "LanguageModel",
+    "ModelConfig",
+    "Tagger",
+    "build_model",
+    "count_parameters",
+    "find_preset",
+    "lm_config_from_dict",
+    "next_token_loss",
+]
 
 
 def build_model(config: ModelConfig, task: Task, length: int) -> nn.Module:

@@ -4,7 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from statemix.train.config import RunConfig
+
+class Identified(Protocol):
+    """A config that has an id."""
+
+    @property
+    def id(self) -> str:
+        """Sixteen hexadecimal digits."""
+
+    def to_json(self) -> str:
+        """One line."""
 
 
 class Tracker(Protocol):
@@ -30,7 +39,7 @@ class NoTracker:
 class RunTracker:
     """wandb, or trackio, which speaks the same language."""
 
-    def __init__(self, module: Any, config: RunConfig, directory: Path) -> None:
+    def __init__(self, module: Any, config: Identified, directory: Path) -> None:
         self.module = module
         module.init(project="statemix", name=config.id, config={"config": config.to_json()}, resume="allow")
 
@@ -46,7 +55,7 @@ class RunTracker:
 class TensorBoardTracker:
     """Event files in the run's directory."""
 
-    def __init__(self, config: RunConfig, directory: Path) -> None:
+    def __init__(self, config: Identified, directory: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.writer = SummaryWriter(str(directory / "tensorboard"))
@@ -61,19 +70,19 @@ class TensorBoardTracker:
         self.writer.close()
 
 
-def make_wandb(config: RunConfig, directory: Path) -> Tracker:
+def make_wandb(config: Identified, directory: Path) -> Tracker:
     import wandb
 
     return RunTracker(wandb, config, directory)
 
 
-def make_trackio(config: RunConfig, directory: Path) -> Tracker:
+def make_trackio(config: Identified, directory: Path) -> Tracker:
     import trackio
 
     return RunTracker(trackio, config, directory)
 
 
-TRACKERS: dict[str, Callable[[RunConfig, Path], Tracker]] = {
+TRACKERS: dict[str, Callable[[Identified, Path], Tracker]] = {
     "none": lambda config, directory: NoTracker(),
     "wandb": make_wandb,
     "tensorboard": TensorBoardTracker,
@@ -81,7 +90,7 @@ TRACKERS: dict[str, Callable[[RunConfig, Path], Tracker]] = {
 }
 
 
-def open_tracker(name: str, config: RunConfig, directory: Path) -> Tracker:
+def open_tracker(name: str, config: Identified, directory: Path) -> Tracker:
     """The tracker called `name`."""
     if name not in TRACKERS:
         raise ValueError(f"Unknown tracker {name!r}. Available: {', '.join(TRACKERS)}.")

@@ -72,7 +72,7 @@ class DeltaRule(RaggedMixer):
         real = row_mask(x, lengths)
         real = None if real is None else real.repeat_interleave(n, 1)
         o, S = matrix_scan(q, k, v, beta, log_alpha.flatten(1, 2), S, real)
-        o = self.norm(o[:, n - 1 :: n]).flatten(2)
+        o = self.norm(o[:, n - 1 :: n].to(self.norm.weight.dtype)).flatten(2)
         y = o if self.W_z is None else o * F.silu(self.W_z(x))
         return self.W_out(y), (S, before)
 

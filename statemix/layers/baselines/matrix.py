@@ -13,13 +13,15 @@ one triangular system for all of its steps.  Without the delta rule (Mamba-2's r
 import torch
 from torch import Tensor
 
+from statemix.ops.precision import output_dtype, state_dtype
+
 CHUNK = 32
 
 
 def matrix_scan(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor | None, real: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Outputs (B, T, heads, d_v) and the last S (B, heads, d_v, d_k), linear in T.
+    """Outputs (B, T, heads, d_v) and the last S (B, heads, d_v, d_k), linear in T; states and sums are float32 at least.
 
     Args:
         q: (B, T, heads, d_k), as is k; v is (B, T, heads, d_v).
@@ -28,20 +30,23 @@ def matrix_scan(
         real: (B, T), False where a step must leave S alone.
     """
     B, T, heads, d_v = v.shape
-    if S is None:
-        S = v.new_zeros((B, heads, d_v, k.shape[-1]))
+    given, dtype = output_dtype(q, k, v), state_dtype(q, k, v)
+    q, k, v, log_decay = (x.to(dtype) for x in (q, k, v, log_decay))
+    beta = None if beta is None else beta.to(dtype)
+    S = v.new_zeros((B, heads, d_v, k.shape[-1])) if S is None else S.to(dtype)
     if real is not None:
         keep = real[..., None]
         log_decay = torch.where(keep, log_decay, torch.zeros_like(log_decay))
         beta = None if beta is None else torch.where(keep, beta, torch.zeros_like(beta))
         v = torch.where(keep[..., None], v, torch.zeros_like(v))
     outputs = []
-    for a in range(0, T, CHUNK):
-        part = slice(a, a + CHUNK)
-        q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
-        o, S = matrix_chunk(q_, k_, v_, None if beta is None else beta[:, part].transpose(1, 2), decay, S)
-        outputs.append(o.transpose(1, 2))
-    return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)), S
+    with torch.autocast(v.device.type, enabled=False):
+        for a in range(0, T, CHUNK):
+            part = slice(a, a + CHUNK)
+            q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
+            o, S = matrix_chunk(q_, k_, v_, None if beta is None else beta[:, part].transpose(1, 2), decay, S)
+            outputs.append(o.transpose(1, 2))
+    return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)).to(given), S
 
 
 def matrix_chunk(q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,55 @@
+"""One optimiser step of a language model of two million parameters: BD-LRU, the same on the paper's scan, an LSTM of its size."""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+
+from statemix.bench.measure import Contest
+from statemix.bench.rivals import Entrant
+from statemix.bench.step import HopScanBDLRU
+from statemix.layers import BDLRU
+from statemix.lm.config import LMRunConfig
+from statemix.lm.optim import make_optimiser
+from statemix.lm.ranks import Scored
+from statemix.models.lm import LanguageModel, LMBlock, LMConfig
+from statemix.models.presets import find_preset
+
+BATCH, LENGTH = 8, 512
+
+
+def lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> Entrant:
+    """Forward, backward, clipping and AdamW."""
+    torch.manual_seed(0)
+    tokens, targets = (torch.randint(config.vocab, (batch, length)) for _ in range(2))
+    scored = Scored(LanguageModel(config))
+    if hop:
+        for block in scored.model.blocks:
+            mixer = cast(BDLRU, cast(LMBlock, block).mixer)
+            other = HopScanBDLRU(config.width, *mixer.state_shape)
+            other.load_state_dict(mixer.state_dict())
+            cast(LMBlock, block).mixer = other
+    optimiser = make_optimiser(scored, LMRunConfig(config, data=""))
+
+    def step() -> float:
+        loss = scored(tokens, targets) / targets.numel()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(scored.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    return step
+
+
+def lm_contest(batch: int = BATCH, length: int = LENGTH, vocab: int | None = None) -> Contest:
+    """The presets 2m-bdlru-m4 and 2m-lstm."""
+    ours, lstm = find_preset("2m-bdlru-m4"), find_preset("2m-lstm")
+    if vocab is not None:
+        ours, lstm = replace(ours, vocab=vocab), replace(lstm, vocab=vocab)
+    entrants = {
+        "BD-LRU, m = 4": lm_step(ours, batch, length),
+        "nn.LSTM": lm_step(lstm, batch, length),
+        "BD-LRU on hop_scan": lm_step(ours, batch, length, hop=True),
+    }
+    return Contest("lm", f"2M parameters, B = {batch}, T = {length}", "BD-LRU, m = 4", entrants)

@@ -1,0 +1,5 @@
+"""Text to tokens: sources, tokenizers, memory-mapped shards, and the batches cut from them."""
+
+from statemix.data.tokens import Batch, Split, TokenData, collate, open_data
+
+__all__ = ["Batch", "Split", "TokenData", "collate", "open_data"]

@@ -1,0 +1,196 @@
+"""Documents to shards of tokens, with some held out.
+
+The stream of a split is, for each document, the token E that ends documents and then its own,
+
+    E d d d E d d E d d d d E
+
+with one more E at the end of a shard, so that every token, and every end, is predicted from something.  A split is chosen by a hash
+of the text: the same documents are held out every time, and copies of one never lie on both sides.  Everything is written beside
+its place and moved there when it is whole.
+"""
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from statemix.data.sources import Source
+from statemix.data.tokenizer import find_eot, load_tokenizer, train_bpe
+from statemix.data.tokens import META, TOKENIZER, VERSION, Meta, ShardMeta, SplitMeta
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+BATCH = 256  # documents encoded at a time
+Report = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """How text becomes tokens.
+
+    Args:
+        tokenizer: a file or a name; a byte-level BPE of `vocab` tokens is trained on the training split if None.
+        end_of_text: the token between documents; a usual one is looked for if None.
+        validation: share of the documents that is held out; of a single document, the last part.
+        shard_tokens: size from which the next shard is begun.
+    """
+
+    tokenizer: str | None = None
+    vocab: int = 4096
+    end_of_text: str | None = None
+    validation: float = 0.02
+    shard_tokens: int = 100_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation < 1:
+            raise ValueError(f"`validation` must be a share between 0 and 1, got {self.validation}.")
+        if self.shard_tokens < 1:
+            raise ValueError(f"`shard_tokens` must be at least 1, got {self.shard_tokens}.")
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a first look at a source finds: hashes of its documents, and which of them are held out."""
+
+    documents: int
+    empty: int
+    held_out: frozenset[int]
+    single: bool
+
+
+def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) -> Meta:
+    """Write `source` as tokens to the directory `out`, which must not exist yet."""
+    if out.exists():
+        raise ValueError(f"{out} exists already, and nothing is overwritten. Choose another --out, or delete it.")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    survey = look_at(source, config.validation, report)
+    if config.tokenizer is None:
+        training = (text for split, text in divided(source, survey, config.validation) if split == "train")
+        tokenizer = train_bpe(counted(training, "training a tokenizer", survey.documents, report), config.vocab)
+    else:
+        tokenizer = load_tokenizer(config.tokenizer)
+    tokenizer.encode_special_tokens = True
+    part = Path(tempfile.mkdtemp(prefix=f"{out.name}.", suffix=".part", dir=out.parent))
+    try:
+        meta = encode(source, survey, config, tokenizer, part, report)
+        tokenizer.save(str(part / TOKENIZER))
+        (part / META).write_text(json.dumps(asdict(meta), indent=1) + "\n")
+        part.chmod(0o755)
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return meta
+
+
+def look_at(source: Source, share: float, report: Report) -> Survey:
+    """Read everything once, so that what is wrong with it is known before anything is written."""
+    hashes, empty = [], 0
+    for text in counted(source.read(), "reading", None, report):
+        if text.strip():
+            hashes.append(hash_of(text))
+        else:
+            empty += 1
+    if not hashes:
+        raise ValueError(f"{source.name} holds no text" + (f": {empty} documents, all of them empty." if empty else "."))
+    unique = np.unique(np.array(hashes, dtype=np.uint64))
+    held_out = unique[: max(1, round(share * len(unique)))] if len(unique) > 1 else unique[:0]
+    return Survey(len(hashes), empty, frozenset(held_out.tolist()), single=len(unique) == 1)
+
+
+def hash_of(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def divided(source: Source, survey: Survey, share: float) -> Iterator[tuple[str, str]]:
+    """Each document that is not empty, with the name of its split before it."""
+    for text in source.read():
+        if not text.strip():
+            continue
+        if survey.single:
+            cut = cut_of(text, share)
+            yield from (("train", text[:cut]), ("validation", text[cut:]))
+            return
+        yield ("validation" if hash_of(text) in survey.held_out else "train"), text
+
+
+def cut_of(text: str, share: float) -> int:
+    """Where the last part of a text begins: at the line, or else the character, nearest before its share."""
+    cut = max(1, int(len(text) * (1 - share)))
+    if cut >= len(text):
+        raise ValueError(f"A single document of {len(text)} characters is too short to hold a share of {share} out.")
+    line = text.rfind("\n", 1, cut) + 1
+    return line or cut
+
+
+def counted(texts: Iterator[str], stage: str, total: int | None, report: Report) -> Iterator[str]:
+    """The same texts, reporting how many went by."""
+    for i, text in enumerate(texts, start=1):
+        report(stage, i, total)
+        yield text
+
+
+@dataclass
+class Writer:
+    """The shards of one split, written one after the other."""
+
+    directory: Path
+    name: str
+    dtype: np.dtype
+    eot: int
+    shard_tokens: int
+    bytes: int = 0
+    shards: list[ShardMeta] = field(default_factory=list)
+    tokens: list[np.ndarray] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, text: str, ids: list[int]) -> None:
+        """Append a document."""
+        self.starts.append(self.size)
+        self.tokens.append(np.array([self.eot, *ids], dtype=self.dtype))
+        self.size += 1 + len(ids)
+        self.bytes += len(text.encode())
+        if self.size >= self.shard_tokens:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the shard."""
+        if not self.tokens:
+            return
+        name = f"{self.name}-{len(self.shards):05d}"
+        tokens = np.concatenate([*self.tokens, np.array([self.eot], dtype=self.dtype)])
+        tokens.tofile(self.directory / f"{name}.bin")
+        np.array(self.starts, dtype="<i8").tofile(self.directory / f"{name}.docs")
+        self.shards.append(ShardMeta(name, len(tokens), len(self.starts)))
+        self.tokens, self.starts, self.size = [], [], 0
+
+    def meta(self) -> SplitMeta:
+        return SplitMeta(self.bytes, tuple(self.shards))
+
+
+def encode(source: Source, survey: Survey, config: PrepareConfig, tokenizer: "Tokenizer", part: Path, report: Report) -> Meta:
+    """Write the shards of both splits to `part`; return what they are."""
+    vocab, eot = tokenizer.get_vocab_size(with_added_tokens=True), find_eot(tokenizer, config.end_of_text)
+    dtype = np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
+    writers = {name: Writer(part, name, dtype, eot, config.shard_tokens) for name in ("train", "validation")}
+    documents, done = divided(source, survey, config.validation), 0
+    while batch := list(islice(documents, BATCH)):
+        encoded = tokenizer.encode_batch_fast([text for _, text in batch], add_special_tokens=False)
+        for (split, text), encoding in zip(batch, encoded, strict=True):
+            writers[split].add(text, encoding.ids)
+        done += len(batch)
+        report("encoding", done, survey.documents)
+    for writer in writers.values():
+        writer.flush()
+    highest = max(int(np.fromfile(part / f"{s.name}.bin", dtype).max()) for s in chain(*(w.shards for w in writers.values())))
+    if highest >= vocab:
+        raise ValueError(f"The tokenizer gave the token {highest}, beyond its own vocabulary of {vocab}.")
+    return Meta(VERSION, source.name, vocab, eot, dtype.str, {name: writer.meta() for name, writer in writers.items()})

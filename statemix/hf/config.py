@@ -1,0 +1,67 @@
+"""An `LMConfig` in the words of Hugging Face."""
+
+from dataclasses import field
+from typing import Any, ClassVar
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+from statemix.models.lm import LMConfig
+
+
+@strict
+class StatemixConfig(PreTrainedConfig):
+    """Sizes of a language model around a mixer.
+
+    Args:
+        mixer: a name from `statemix.MIXERS`, with its `mixer_options`.
+        intermediate_size: inner width of the MLP; 8/3 of hidden_size if None.
+        chunked_loss: compute the loss of `labels` without holding the logits of all steps; outputs then have no logits.
+    """
+
+    model_type: ClassVar[str] = "statemix"
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+
+    vocab_size: int = 50_280
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    mixer: str = "bdlru"
+    mixer_options: dict[str, Any] = field(default_factory=lambda: {"n_blocks": 302, "block_size": 4})
+    intermediate_size: int | None = None
+    rms_norm_eps: float = 1e-6
+    use_cache: bool = True
+    chunked_loss: bool = False
+    tie_word_embeddings: bool = False
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+    pad_token_id: int | None = None
+
+    def to_lm(self) -> LMConfig:
+        """The same model in our own words."""
+        return LMConfig(
+            vocab=self.vocab_size,
+            width=self.hidden_size,
+            layers=self.num_hidden_layers,
+            mixer=self.mixer,
+            options=dict(self.mixer_options),
+            inner=self.intermediate_size,
+            norm_eps=self.rms_norm_eps,
+            tie=self.tie_word_embeddings,
+        )
+
+
+def config_from_lm(config: LMConfig, *, bos: int | None = None, eos: int | None = None, pad: int | None = None) -> StatemixConfig:
+    """The words of Hugging Face for `config`, with the ids of special tokens."""
+    return StatemixConfig(
+        vocab_size=config.vocab,
+        hidden_size=config.width,
+        num_hidden_layers=config.layers,
+        mixer=config.mixer,
+        mixer_options=dict(config.options),
+        intermediate_size=config.inner,
+        rms_norm_eps=config.norm_eps,
+        tie_word_embeddings=config.tie,
+        bos_token_id=bos,
+        eos_token_id=eos,
+        pad_token_id=pad,
+    )

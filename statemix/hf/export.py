@@ -1,0 +1,55 @@
+"""From a directory of ours to one of Hugging Face, which `from_pretrained`, `generate` and lm-eval read."""
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from statemix.hf.config import config_from_lm
+from statemix.hf.model import StatemixForCausalLM
+from statemix.lm.checkpoint import TOKENIZER, SavedModel
+from statemix.lm.tokenizer import open_tokenizer
+
+CODE = "statemix_hf.py"
+IMPORT = '''"""With `trust_remote_code=True` the model is known without `import statemix.hf`."""
+
+from statemix.hf import StatemixConfig, StatemixForCausalLM
+
+__all__ = ["StatemixConfig", "StatemixForCausalLM"]
+'''
+
+
+def export_model(saved: SavedModel, out: Path) -> None:
+    """Write `saved` to the new directory `out`: weights, config, and the tokenizer if it has one."""
+    if out.exists():
+        raise FileExistsError(f"{out} exists and would be overwritten. Choose another directory, or remove it.")
+    tokenizer = wrap_tokenizer(saved) if (saved.directory / TOKENIZER).is_file() else None
+    end = None if tokenizer is None else tokenizer.eos_token_id
+    config = config_from_lm(saved.model.config, bos=end, eos=end, pad=end)
+    config.auto_map = {"AutoConfig": f"{CODE[:-3]}.StatemixConfig", "AutoModelForCausalLM": f"{CODE[:-3]}.StatemixForCausalLM"}
+    with torch.device("meta"):
+        model = StatemixForCausalLM(config)
+    model.model = saved.model
+    part = out.with_name(f"{out.name}.{os.getpid()}.part")
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(part)
+        (part / CODE).write_text(IMPORT)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(part)
+        part.replace(out)
+    finally:
+        logging.enable_progress_bar()
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def wrap_tokenizer(saved: SavedModel) -> PreTrainedTokenizerFast:
+    """The model's tokenizer for transformers; it pads on the left, with the token that ends a text."""
+    tokenizer, end = open_tokenizer(saved)
+    name = tokenizer.id_to_token(end)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=name, eos_token=name, pad_token=name, padding_side="left", clean_up_tokenization_spaces=False
+    )

@@ -1,0 +1,73 @@
+"""Text from a language model, a token at a time: every token takes the same time and memory, however many came before it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from statemix.models.lm import LanguageModel, States
+
+PREFILL = 1024  # tokens of a prompt that are read at once
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is chosen from its probabilities.
+
+    Args:
+        temperature: 0 takes the likeliest token; below 1 sharpens, above 1 flattens.
+        top_k: choose among the k likeliest, 0 for all.
+        top_p: choose among the likeliest that together have this probability.
+        seed: of the choices.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.temperature >= 0:
+            raise ValueError(f"`temperature` must not be negative, got {self.temperature}.")
+        if self.top_k < 0:
+            raise ValueError(f"`top_k` must not be negative, got {self.top_k}.")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"`top_p` must be above 0 and at most 1, got {self.top_p}.")
+
+
+def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
+    """Tokens (B,) from logits (B, V)."""
+    if sampling.temperature == 0:
+        return logits.argmax(-1)
+    logits = logits.float() / sampling.temperature
+    if sampling.top_k:
+        least = logits.topk(min(sampling.top_k, logits.shape[-1])).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    p, order = logits.softmax(-1).sort(-1, descending=True)
+    p = p.masked_fill(p.cumsum(-1) - p >= sampling.top_p, 0.0)
+    return order.gather(-1, torch.multinomial(p, 1, generator=generator)).squeeze(-1)
+
+
+@torch.inference_mode()
+def read_prompt(model: LanguageModel, prompt: Tensor) -> tuple[Tensor, States]:
+    """Logits (1, V) after a prompt (T,), read in parts, and the states."""
+    if prompt.numel() == 0:
+        raise ValueError("A prompt must have at least one token. Begin with the tokenizer's end-of-text token, or with a word.")
+    states: States | None = None
+    for part in prompt.unsqueeze(0).split(PREFILL, 1):
+        x, states = model.features(part, states)
+    return model.head(x[:, -1]), states or []
+
+
+@torch.inference_mode()
+def generate_tokens(model: LanguageModel, prompt: Tensor, tokens: int, sampling: Sampling, stop: int | None = None) -> Iterator[int]:
+    """Up to `tokens` tokens that follow `prompt` (T,), each as soon as it is known; `stop` ends them and is not among them."""
+    generator = torch.Generator(prompt.device).manual_seed(sampling.seed)
+    logits, states = read_prompt(model, prompt)
+    for _ in range(tokens):
+        token = choose(logits, sampling, generator)
+        if token.item() == stop:
+            return
+        yield int(token)
+        logits, states = model.step(token, states)

@@ -1,0 +1,162 @@
+"""Training on two ranks gives the losses of one process; what two ranks saved, one reads; a rank that dies stops the other."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from ranks import on_ranks
+from texts import little_data
+
+from statemix.data import open_data
+from statemix.lm import load_model
+from statemix.lm.config import Execution, LMRunConfig
+from statemix.lm.ranks import ranks_of
+from statemix.lm.trainer import digest, train_lm
+from statemix.models.lm import LMConfig
+
+pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+STEPS = 20
+WAYS = {
+    "ddp": Execution(),
+    "ddp, accumulated": Execution(accumulate=2),
+    "fsdp": Execution(parallel="fsdp"),
+    "fsdp, accumulated, checkpointing": Execution(parallel="fsdp", accumulate=2, checkpointing=True),
+    "context": Execution(context=2),
+    "context, fsdp": Execution(context=2, parallel="fsdp"),
+}
+MIXERS = {
+    "bdlru": {"n_blocks": 3, "block_size": 2, "learn_initial_state": True},
+    "hlru": {"n_channels": 4, "order": 3},
+}
+
+
+def config_of(data, mixer):
+    model = LMConfig(data.meta.vocab, 16, 2, mixer, MIXERS[mixer])
+    return LMRunConfig(model, digest(data), length=25, batch=4, steps=STEPS, lr=1e-2)  # 25 steps do not divide among two ranks
+
+
+def losses(directory):
+    return [line["loss"] for line in map(json.loads, (directory / "metrics.jsonl").read_text().splitlines()) if "loss" in line]
+
+
+def train_every_way(rank, count, directory, data_directory):
+    """Each way with BD-LRU, and sharing sequences with H-LRU; one run stops half way, for one process to go on with."""
+    data = open_data(data_directory)
+    for way, execution in WAYS.items():
+        for mixer in MIXERS if way == "context" else ("bdlru",):
+            execution = replace(execution, save_every=10, peak_flops=1e9)  # noqa: PLW2901
+            with ranks_of(execution) as ranks:
+                train_lm(config_of(data, mixer), execution, data, directory / f"{way} {mixer}", ranks)
+
+    execution = replace(WAYS["fsdp"], peak_flops=1e9)
+    with ranks_of(execution) as ranks:
+        train_lm(replace(config_of(data, "bdlru"), bf16=True), execution, data, directory / "fsdp bf16", ranks)
+
+    def stop(run, report):
+        if report.step == 14:
+            raise KeyboardInterrupt
+
+    for way in ("ddp", "fsdp"):
+        execution = replace(WAYS[way], save_every=10, peak_flops=1e9)
+        with ranks_of(execution) as ranks, suppress(KeyboardInterrupt):
+            train_lm(config_of(data, "bdlru"), execution, data, directory / f"cut {way}", ranks, stop)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return little_data(tmp_path_factory.mktemp("little"))
+
+
+@pytest.fixture(scope="module")
+def one_process(data, tmp_path_factory):
+    directory, results = tmp_path_factory.mktemp("one"), {}
+    for mixer in MIXERS:
+        execution = Execution(save_every=10, peak_flops=1e9)
+        with ranks_of(execution) as ranks:
+            results[mixer] = train_lm(config_of(data, mixer), execution, data, directory / mixer, ranks)
+    return directory, results
+
+
+@pytest.fixture(scope="module")
+def two_ranks(data, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("two")
+    on_ranks(2, train_every_way, directory, directory, data.directory)
+    return directory
+
+
+@pytest.mark.parametrize(("way", "mixer"), [*((way, "bdlru") for way in WAYS), ("context", "hlru")])
+def test_two_ranks_have_the_losses_of_one_process(one_process, two_ranks, way, mixer):
+    directory, results = one_process
+    ours = two_ranks / f"{way} {mixer}"
+    assert len(losses(ours)) == STEPS
+    np.testing.assert_allclose(losses(ours), losses(directory / mixer), rtol=0, atol=1e-5)
+    result = json.loads((ours / "result.json").read_text())
+    assert result["validation_loss"] == pytest.approx(results[mixer].validation_loss, abs=1e-5)
+    assert load_model(ours / "final").model.config == load_model(directory / mixer / "final").model.config
+
+
+def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks):
+    directory, _ = one_process
+    np.testing.assert_allclose(losses(two_ranks / "fsdp bf16"), losses(directory / "bdlru"), rtol=0, atol=0.05)
+    assert losses(two_ranks / "fsdp bf16") != losses(directory / "bdlru")
+    assert load_model(two_ranks / "fsdp bf16" / "final").model.head.weight.dtype == torch.float32
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_what_two_ranks_saved_one_goes_on_with(one_process, two_ranks, data, way):
+    directory, results = one_process
+    assert sorted(path.name for path in (two_ranks / f"cut {way}" / "checkpoints").iterdir()) == ["step-00000010"]
+    execution = Execution(save_every=10, peak_flops=1e9)
+    with ranks_of(execution) as ranks:
+        result = train_lm(config_of(data, "bdlru"), execution, data, two_ranks / f"cut {way}", ranks)
+    np.testing.assert_allclose(losses(two_ranks / f"cut {way}"), losses(directory / "bdlru"), rtol=0, atol=1e-5)
+    assert result.validation_loss == pytest.approx(results["bdlru"].validation_loss, abs=1e-5)
+
+
+def start_rank(rank, port, arguments):
+    environment = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "-m", "statemix", "lm", "train", *arguments]
+    return subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_a_killed_rank_stops_the_other_and_nothing_is_lost(tmp_path, data):
+    """kill -9 one of two: the other ends with an error within a minute, and one process goes on to the numbers of an unbroken run."""
+    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "4", "--steps", "400"]
+    common = [str(data.directory), *sizes, "--save-every", "20", "--peak-tflops", "1", "--validation-tokens", "64"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    broken = tmp_path / "broken"
+    processes = [start_rank(rank, port, [*common, "--out", str(broken)]) for rank in range(2)]
+    try:
+        deadline = time.monotonic() + 120
+        while not list(broken.glob("checkpoints/step-*[0-9]")) and time.monotonic() < deadline:
+            assert all(process.poll() is None for process in processes), processes[0].stderr.read()
+            time.sleep(0.05)
+        processes[1].send_signal(signal.SIGKILL)
+        _, said = processes[0].communicate(timeout=60)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+    assert processes[0].returncode != 0
+    assert "Rank 0 stopped waiting for another" in said
+    assert "run the same command again to go on" in said
+    assert not (broken / "result.json").exists()
+    from statemix.cli import main
+
+    for directory in (broken, tmp_path / "unbroken"):
+        main(["lm", "train", *common, "--out", str(directory)])
+    assert len(losses(broken)) == 400
+    np.testing.assert_allclose(losses(broken), losses(tmp_path / "unbroken"), rtol=0, atol=1e-5)

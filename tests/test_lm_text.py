@@ -1,0 +1,302 @@
+"""Models in directories, text from them, perplexity by position, and the commands."""
+
+import gc
+import json
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from statemix.cli import main
+from statemix.data.tokens import open_data
+from statemix.lm import load_model, save_model
+from statemix.lm.evaluate import Perplexity, measure_perplexity
+from statemix.lm.generate import Sampling, choose, generate_tokens
+from statemix.lm.text import read_held_out
+from statemix.models import LanguageModel, LMConfig
+
+TEXT = "the cat sat on the mat, the dog ate the cat's hat; and that was that. " * 6
+CONFIG = LMConfig(300, 16, 2, "bdlru", {"n_blocks": 4, "block_size": 2})
+GREEDY = Sampling(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_file(tmp_path_factory):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet))
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def build(config=CONFIG):
+    torch.manual_seed(0)
+    model = LanguageModel(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return model.eval()
+
+
+@pytest.fixture
+def directory(tmp_path, tokenizer_file):
+    save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tokenizer_file, about={"train_length": 32})
+    return tmp_path / "final"
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("tie", [False, True])
+def test_a_model_survives_its_directory(tmp_path, tie):
+    config = LMConfig(30, 16, 2, "hlru", {"n_channels": 4, "order": 2}, tie=tie)
+    model = build(config)
+    save_model(tmp_path / "model", config, model.state_dict(), about={"note": 1})
+    saved = load_model(tmp_path / "model")
+    assert saved.model.config == config
+    assert saved.about == {"note": 1}
+    assert (saved.model.head.weight is saved.model.embedding.weight) == tie
+    assert ("head.weight" in load_file(tmp_path / "model" / "model.safetensors")) != tie
+    for (name, a), (_, b) in zip(model.state_dict().items(), saved.model.state_dict().items(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_a_model_is_replaced_only_if_asked(directory):
+    other = LMConfig(300, 8, 1, "lstm", {"hidden": 4})
+    before = contents(directory)
+    with pytest.raises(FileExistsError, match="exists and would be overwritten"):
+        save_model(directory, other, build(other).state_dict())
+    assert contents(directory) == before
+    save_model(directory, other, build(other).state_dict(), replace=True)
+    assert load_model(directory).model.config == other
+    assert [path.name for path in directory.parent.iterdir()] == ["final"]
+
+
+def test_nothing_but_a_model_is_replaced(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match="exists and would be overwritten"):
+        save_model(tmp_path, CONFIG, build().state_dict(), replace=True)
+    assert (tmp_path / "thesis.tex").read_text() == "years of work"
+
+
+def test_weights_of_another_shape_are_not_saved(tmp_path):
+    weights = build().state_dict()
+    with pytest.raises(ValueError, match=r"`embedding.weight` must have the shape \(300, 16\), got \(2, 16\)"):
+        save_model(tmp_path / "a", CONFIG, {**weights, "embedding.weight": torch.zeros(2, 16)})
+    weights.pop("norm.weight")
+    with pytest.raises(ValueError, match="missing: norm.weight; unknown: nrom.weight"):
+        save_model(tmp_path / "a", CONFIG, {**weights, "nrom.weight": torch.zeros(16)})
+    assert not list(tmp_path.iterdir())
+
+
+def break_config(directory, **changes):
+    path = directory / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def narrow(directory):
+    header = json.loads((directory / "config.json").read_text())
+    break_config(directory, model={**header["model"], "width": 8})
+
+
+def drop_weight(directory):
+    weights = load_file(directory / "model.safetensors")
+    weights.pop("norm.weight")
+    save_file(weights, directory / "model.safetensors")
+
+
+def truncate(directory):
+    path = directory / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+DAMAGES = {
+    "no config": (lambda d: (d / "config.json").unlink(), "is not the directory of a language model: it has no config.json"),
+    "damaged config": (lambda d: (d / "config.json").write_text("{"), "config.json is damaged"),
+    "another program's": (
+        lambda d: (d / "config.json").write_text('{"model_type": "gpt2"}'),
+        "does not describe a statemix language model",
+    ),
+    "newer": (lambda d: break_config(d, version=2), "has the version 2, this statemix reads 1"),
+    "unknown field": (lambda d: break_config(d, model={"vocab": 3, "depth": 1}), "Unknown fields of a language model's config: depth"),
+    "another width": (narrow, r"do not fit the config: `embedding.weight` must have the shape \(300, 8\), got \(300, 16\)"),
+    "missing weight": (drop_weight, "missing: norm.weight"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is missing"),
+    "truncated weights": (truncate, "model.safetensors is damaged"),
+    "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "has no tokenizer.json. Put the one that it was trained with there"),
+    "damaged tokenizer": (lambda d: (d / "tokenizer.json").write_text("{}"), "is not a tokenizer"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_directories_say_so(directory, damage):
+    act, message = DAMAGES[damage]
+    act(directory)
+    with pytest.raises(SystemExit, match=f"statemix: .*{message}"):
+        main(["lm", "generate", str(directory), "the"])
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path, tokenizer_file):
+    config = LMConfig(100, 16, 1, "lstm", {"hidden": 4})
+    save_model(tmp_path / "m", config, build(config).state_dict(), tokenizer=tokenizer_file)
+    with pytest.raises(SystemExit, match="token ids up to 2.., but the model knows 100 tokens. It is not the model's own"):
+        main(["lm", "generate", str(tmp_path / "m"), "the"])
+
+
+@pytest.mark.parametrize("length", [1, 5, 1500])
+def test_greedy_tokens_are_the_likeliest(length):
+    model, prompt = build(), torch.randint(300, (length,))
+    tokens = list(generate_tokens(model, prompt, 12, GREEDY))
+    logits, _ = model(torch.cat([prompt, torch.tensor(tokens)])[None])
+    assert logits[0, length - 1 : -1].argmax(-1).tolist() == tokens
+    assert len(set(tokens)) > 2
+    assert list(generate_tokens(model, prompt, 12, GREEDY, stop=tokens[3])) == tokens[: tokens.index(tokens[3])]
+
+
+def test_sampling():
+    logits, generator = torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.Generator().manual_seed(0)
+
+    def frequencies(**options):
+        return torch.bincount(choose(logits.expand(3000, -1), Sampling(**options), generator), minlength=4) / 3000
+
+    torch.testing.assert_close(frequencies(temperature=1.0), logits[0].softmax(0), atol=0.03, rtol=0)
+    torch.testing.assert_close(frequencies(temperature=0.5), (2 * logits[0]).softmax(0), atol=0.03, rtol=0)
+    two = torch.cat([logits[0, :2].softmax(0), torch.zeros(2)])
+    torch.testing.assert_close(frequencies(temperature=1.0, top_k=2), two, atol=0.03, rtol=0)
+    torch.testing.assert_close(frequencies(temperature=1.0, top_p=0.7), two, atol=0.03, rtol=0)
+    assert frequencies(temperature=1.0, top_p=0.01)[0] == 1
+    prompt = torch.tensor([1])
+    first, again, other = (list(generate_tokens(build(), prompt, 20, Sampling(1.0, seed=seed))) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_memory_does_not_grow_with_tokens():
+    """What is alive after 100 tokens is alive after 1,000, and no more."""
+    model, alive = build(), {}
+    for count, _ in enumerate(generate_tokens(model, torch.tensor([1]), 1001, GREEDY)):
+        if count in (100, 1000):
+            gc.collect()
+            alive[count] = sum(x.numel() for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter))
+    assert alive[100] == alive[1000]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"temperature": -1.0}, "`temperature`"), ({"top_k": -1}, "`top_k`"), ({"top_p": 0.0}, "`top_p`"), ({"top_p": 1.5}, "`top_p`")],
+)
+def test_impossible_sampling(options, message):
+    with pytest.raises(ValueError, match=message):
+        Sampling(**options)
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(ValueError, match="A prompt must have at least one token"):
+        next(generate_tokens(build(), torch.tensor([], dtype=torch.long), 3, GREEDY))
+
+
+@pytest.mark.parametrize(("length", "batch"), [(10, 2), (10, 100), (53, 3), (64, 1)])
+def test_perplexity_by_position(length, batch, monkeypatch):
+    """Against each stretch by itself; in parts of time however small."""
+    monkeypatch.setattr("statemix.lm.evaluate.LOGITS", 300 * 7)
+    model, tokens = build(), torch.randint(300, (53,))
+    texts = [tokens[:3], tokens[3:3], tokens[3:]]
+    result = measure_perplexity(model, texts, 99, start=5, length=length, batch=batch)
+    nats = torch.zeros(length, dtype=torch.float64)
+    for part in [tokens[:3], *tokens[3:].split(length)]:
+        logits, _ = model(torch.cat([torch.tensor([5]), part[:-1]])[None])
+        nats[: len(part)] += F.cross_entropy(logits[0], part, reduction="none").double()
+    torch.testing.assert_close(result.nats, nats, rtol=1e-5, atol=1e-5)
+    assert result.counts.sum() == 53
+    assert result.between(0, length) == pytest.approx(math.exp(nats.sum().item() / 53), rel=1e-5)
+    assert result.bits_per_byte == pytest.approx(nats.sum().item() / math.log(2) / 99, rel=1e-5)
+
+
+def test_stretches_cover_every_position_once():
+    for length in (1, 16, 17, 100, 4096):
+        result = Perplexity(torch.zeros(5000), (torch.arange(5000) < length).long(), 1)
+        covered = [t for first, last in result.stretches() for t in range(first, last)]
+        assert covered == list(range(length))
+
+
+def test_generate_streams_the_text(directory, capsys):
+    main(["lm", "generate", str(directory), "the cat", "--tokens", "9", "--temperature", "0", "--no-stop-at-end"])
+    printed = capsys.readouterr()
+    saved, tokenizer = load_model(directory), Tokenizer.from_file(str(directory / "tokenizer.json"))
+    prompt = torch.tensor([0, *tokenizer.encode("the cat").ids])
+    tokens = list(generate_tokens(saved.model, prompt, 9, GREEDY))
+    whole = "the cat" + tokenizer.decode(tokens, skip_special_tokens=False)
+    assert printed.out.rstrip("\n") == whole.rstrip("�\n")
+    assert "9 tokens" in printed.err
+
+
+def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, capsys):
+    text, out = tmp_path / "text.txt", tmp_path / "out.jsonl"
+    text.write_text(TEXT * 5)
+    main(["lm", "eval", str(directory), str(text), "--out", str(out)])
+    printed = capsys.readouterr().out
+    assert "beyond the training length" in printed
+    line = json.loads(out.read_text())
+    assert (line["length"], line["train_length"]) == (128, 32)
+    assert f"{line['bits_per_byte']:.4f} bits per byte of {len(TEXT * 5):,}" in printed
+    assert [stretch["first"] for stretch in line["stretches"]] == [0, 16, 32, 64]
+
+
+@pytest.mark.parametrize(("data", "message"), [(b"", "is empty"), (b"\xff\xfe\x00", "is not a text in UTF-8")])
+def test_texts_that_are_none(directory, tmp_path, data, message):
+    (tmp_path / "text.txt").write_bytes(data)
+    with pytest.raises(SystemExit, match=message):
+        main(["lm", "eval", str(directory), str(tmp_path / "text.txt")])
+
+
+def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, capsys):
+    """The same number as their text gives."""
+    source, data = tmp_path / "source", tmp_path / "data"
+    source.mkdir()
+    for index in range(40):
+        (source / f"{index}.txt").write_text(f"{index} cats sat on {index % 7} mats. " * (1 + index % 5))
+    main(["lm", "prepare", str(source), "--out", str(data), "--tokenizer", str(tokenizer_file), "--validation", "0.3"])
+    split, tokenizer = open_data(data).split("validation"), Tokenizer.from_file(str(tokenizer_file))
+    known = {tuple(tokenizer.encode(path.read_text()).ids): path for path in source.iterdir()}
+    texts = [known[tuple(document.tolist())] for document in read_held_out(data, load_model(directory)).documents]
+    assert len(texts) == split.meta.documents > 5
+    for name, paths in (("a", [data]), ("b", texts)):
+        main(["lm", "eval", str(directory), *map(str, paths), "--out", str(tmp_path / name)])
+    ours, theirs = (json.loads((tmp_path / name).read_text()) for name in "ab")
+    assert ours["bits_per_byte"] == pytest.approx(theirs["bits_per_byte"], rel=1e-6)
+    (directory / "tokenizer.json").write_text((directory / "tokenizer.json").read_text() + " ")
+    with pytest.raises(SystemExit, match="was prepared with another tokenizer"):
+        main(["lm", "eval", str(directory), str(data)])
+
+
+def test_presets_are_listed_with_their_sizes(capsys):
+    main(["lm", "presets"])
+    printed = capsys.readouterr().out
+    for word in ("212m-bdlru-m4", "211,875,360", "2m-mamba2", "n_blocks=302, block_size=4"):
+        assert word in printed
+
+
+def test_export_is_read_by_transformers(directory, tmp_path, capsys):
+    import transformers
+
+    import statemix.hf  # noqa: F401
+
+    transformers.utils.logging.disable_progress_bar()
+    main(["lm", "export", str(directory), str(tmp_path / "exported")])
+    assert "written to" in capsys.readouterr().out
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "exported")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    batch = tokenizer(["the cat", "the"], return_tensors="pt", padding=True)
+    assert batch["attention_mask"].tolist()[1][0] == 0, "padding is on the left"
+    out = model.generate(**batch, max_new_tokens=8, do_sample=False, eos_token_id=None)
+    ours = list(generate_tokens(load_model(directory).model, batch["input_ids"][0], 8, GREEDY))
+    assert out[0, -8:].tolist() == ours
+    before = contents(tmp_path / "exported")
+    with pytest.raises(SystemExit, match="exists and would be overwritten"):
+        main(["lm", "export", str(directory), str(tmp_path / "exported")])
+    assert contents(tmp_path / "exported") == before

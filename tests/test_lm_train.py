@@ -1,0 +1,267 @@
+"""Training a language model in one process: to the same numbers however it is cut, interrupted or computed."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from texts import little_data
+
+from statemix.cli import main
+from statemix.lm import load_model
+from statemix.lm.config import Execution, LMRunConfig, run_config_from_dict
+from statemix.lm.measure import flops_per_token, measure_quality
+from statemix.lm.optim import decays, learning_rate, make_optimiser
+from statemix.lm.ranks import Scored, ranks_of
+from statemix.lm.reports import read_config
+from statemix.lm.trainer import digest, train_lm
+from statemix.models.lm import LanguageModel, LMConfig
+
+pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+QUICK = Execution(save_every=3, peak_flops=1e9)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return little_data(tmp_path_factory.mktemp("little"))
+
+
+@pytest.fixture(scope="module")
+def config(data):
+    model = LMConfig(data.meta.vocab, 16, 2, "bdlru", {"n_blocks": 3, "block_size": 2})
+    return LMRunConfig(model, digest(data), length=24, batch=4, steps=8, lr=1e-2)
+
+
+def run(config, data, directory, execution=QUICK, observer=None):
+    with ranks_of(execution) as ranks:
+        return train_lm(config, execution, data, directory, ranks, observer)
+
+
+def metrics(directory):
+    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(directory):
+    return [line["loss"] for line in metrics(directory) if "loss" in line]
+
+
+@pytest.fixture(scope="module")
+def whole(config, data, tmp_path_factory):
+    """An uninterrupted run."""
+    directory = tmp_path_factory.mktemp("whole")
+    return run(config, data, directory), directory
+
+
+def test_a_run_learns_and_leaves_a_model(whole, config, data):
+    result, directory = whole
+    assert losses(directory)[-1] < losses(directory)[0] - 0.3
+    assert result.tokens == 8 * 4 * 24
+    saved = load_model(directory / "final")
+    assert saved.about["train_length"] == 24
+    assert saved.tokenizer_file.read_text() == data.tokenizer.read_text()
+    with ranks_of(QUICK) as ranks:
+        quality = measure_quality(Scored(saved.model), data.split("validation"), ranks, length=24, batch=3, limit=0, reset=True, bf16=False)
+    assert quality.loss == pytest.approx(result.validation_loss, rel=1e-5)
+    assert quality.tokens == data.meta.splits["validation"].predictions
+    assert quality.bits_per_byte == pytest.approx(quality.loss / np.log(2) * quality.tokens / data.meta.splits["validation"].bytes)
+    assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
+    for line in metrics(directory):
+        assert "loss" not in line or (line["tokens_per_second"] > 0 and line["utilisation"] > 0)
+    assert run(config, data, directory, observer=lambda *_: pytest.fail("trained again")) == result
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7])
+def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, whole, stop):
+    def interrupt(run, report):
+        if report.step == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, data, tmp_path, observer=interrupt)
+    (tmp_path / "checkpoints" / "step-00000005.part").mkdir(parents=True)  # as a killed run may leave
+    result = run(config, data, tmp_path)
+    assert losses(tmp_path) == losses(whole[1])
+    assert not list(tmp_path.glob("checkpoints/*.part"))
+    assert replace(result, seconds=0) == replace(whole[0], seconds=0)
+    ours, theirs = (load_model(directory / "final").model.state_dict() for directory in (tmp_path, whole[1]))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("change", [{"accumulate": 2}, {"checkpointing": True}, {"accumulate": 4, "checkpointing": True}], ids=str)
+def test_how_it_is_computed_does_not_matter(tmp_path, config, data, whole, change):
+    run(config, data, tmp_path, replace(QUICK, **change))
+    np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=1e-5)
+
+
+@pytest.mark.slow  # compiling takes a minute
+def test_compiled_it_is_the_same(tmp_path, config, data, whole):
+    torch._dynamo.reset()
+    run(config, data, tmp_path, replace(QUICK, compile=True))
+    np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=1e-5)
+
+
+def test_in_bfloat16_it_is_nearly_the_same(tmp_path, config, data, whole):
+    run(replace(config, bf16=True), data, tmp_path)
+    np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=0.05)
+    assert losses(tmp_path) != losses(whole[1])
+
+
+def test_validation_on_the_way(tmp_path, config, data):
+    run(config, data, tmp_path, replace(QUICK, validate_every=4, validation_tokens=50))
+    assert [line["step"] for line in metrics(tmp_path) if "perplexity" in line] == [4, 8]
+
+
+def test_a_checkpoint_is_of_its_moment(tmp_path, config, data):
+    """Written while training goes on, it holds the weights of the step it is named after."""
+    seen = {}
+
+    def look(run, report):
+        seen[run.step] = {name: x.clone() for name, x in run.scored.state_dict().items()}
+
+    run(config, data, tmp_path, observer=look)
+    from safetensors.torch import load_file
+
+    (file,) = (tmp_path / "checkpoints" / "step-00000006").glob("*.safetensors")
+    saved = load_file(file)
+    for name, x in seen[6].items():
+        torch.testing.assert_close(saved[f"model.{name}"], x, rtol=0, atol=0)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, config, data, monkeypatch):
+    calls = iter(range(100))
+    forward = Scored.forward
+    monkeypatch.setattr(Scored, "forward", lambda *args: forward(*args) * (float("nan") if next(calls) == 4 else 1.0))
+    with pytest.raises(
+        FloatingPointError, match=r"The loss is nan at step 4 \(batch 4, windows \d+, .*last good checkpoint is .*step-00000003"
+    ):
+        run(config, data, tmp_path)
+    monkeypatch.undo()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
+    assert len(losses(tmp_path)) == 4
+    assert run(config, data, tmp_path).steps == 8  # and it can go on
+
+
+def test_another_run_is_not_overwritten(whole, config, data, tmp_path):
+    _, directory = whole
+    before = (directory / "config.json").read_text()
+    with pytest.raises(ValueError, match="holds the result of another run"):
+        run(replace(config, lr=1.0), data, directory)
+    (tmp_path / "config.json").write_text(before)
+    with pytest.raises(ValueError, match="holds another run"):
+        run(replace(config, lr=1.0), data, tmp_path)
+    with pytest.raises(ValueError, match="was begun on another text"):
+        run(replace(config, data="0123"), data, tmp_path)
+    assert (directory / "config.json").read_text() == before
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path, config, data):
+    run(config, data, tmp_path)
+    (tmp_path / "result.json").unlink()
+    (file,) = (tmp_path / "checkpoints" / "step-00000008").glob("*.safetensors")
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to go on from the one before it"):
+        run(config, data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "execution", "message"),
+    [
+        ({"batch": 6}, {"accumulate": 4}, r"--batch 6 must be a multiple of 4: 1 ranks that read data × 4 parts .* Try --batch 8"),
+        ({"length": 10**6}, {}, r"too few for one sequence of --length 1000000"),
+        ({}, {"context": 2}, r"The number of ranks, 1, must be a multiple of --context 2"),
+    ],
+)
+def test_sizes_that_do_not_divide_are_refused(tmp_path, config, data, change, execution, message):
+    with pytest.raises(ValueError, match=message):
+        run(replace(config, **change), data, tmp_path, replace(QUICK, **execution))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_that_is_too_small_for_the_vocabulary_is_refused(tmp_path, config, data):
+    small = replace(config, model=replace(config.model, vocab=100))
+    with pytest.raises(ValueError, match="different tokens, the model knows 100"):
+        run(small, data, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, "`steps` must be at least 1, got 0"),
+        ({"lr": -1.0}, "`lr` must be above zero"),
+        ({"clip": -1.0}, "`clip` must not be negative"),
+        ({"warmup": 1.0}, r"`warmup` must be in \[0, 1\), got 1.0"),
+    ],
+)
+def test_bad_configs_say_so(config, change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(config, **change)
+
+
+def test_configs_are_data(config):
+    assert run_config_from_dict(json.loads(config.to_json())) == config
+    assert replace(config, seed=1).id != config.id
+    with pytest.raises(ValueError, match="Unknown fields of a run's config: lrr"):
+        run_config_from_dict({**json.loads(config.to_json()), "lrr": 1})
+    with pytest.raises(ValueError, match="newer statemix"):
+        run_config_from_dict({**json.loads(config.to_json()), "version": 99})
+    with pytest.raises(ValueError, match="Unknown way to train in parallel 'ring'. Available: ddp, fsdp"):
+        Execution(parallel="ring")
+    with pytest.raises(ValueError, match="`keep` must be at least 1"):
+        Execution(keep=0)
+
+
+def test_biases_and_norms_do_not_decay(config):
+    model = LanguageModel(replace(config.model, options={**config.model.options, "learn_initial_state": True}))
+    optimiser = make_optimiser(model, config)
+    kept = {name for name, p in model.named_parameters() if not decays(name, p)}
+    assert {name.rpartition(".")[2] for name in kept} == {"bias", "weight", "h0"}
+    assert all("norm" in name for name in kept if name.endswith("weight"))
+    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(model.parameters()))
+    assert [group["weight_decay"] for group in optimiser.param_groups] == [0.1, 0.0]
+
+
+def test_the_learning_rate_warms_up_and_follows_a_cosine(config):
+    schedule = replace(config, steps=21, warmup=0.2, lr=1.0, min_lr=0.1)
+    rates = [learning_rate(schedule, step) for step in range(21)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[12] == pytest.approx(0.55)
+    assert rates[20] == pytest.approx(0.1)
+
+
+def test_flops_are_six_a_weight(config):
+    model = LanguageModel(config.model)
+    weights = sum(p.numel() for p in model.parameters()) - model.embedding.weight.numel()
+    assert flops_per_token(model) == 6 * (weights + 2 * 3 * 2 * 3)  # and six a gate: 2 layers of 3 blocks of 2 rows of 3
+
+
+def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
+    monkeypatch.chdir(tmp_path)
+    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
+    arguments = ["lm", "train", str(data.directory), *sizes, "--steps", "3", "--validation-tokens", "64"]
+    main([*arguments, "--compare-ngram", "--out", "mine"])
+    printed = capsys.readouterr().out
+    assert "Kneser–Ney of order 5 over tokens" in printed
+    assert "Kneser–Ney of order 5 over bytes" in printed
+    assert (tmp_path / "mine" / "final" / "model.safetensors").is_file()
+    main(arguments)
+    (directory,) = (tmp_path / "runs" / "lm").iterdir()
+    assert (directory / "result.json").is_file()
+    with pytest.raises(SystemExit, match="holds the result of another run"):
+        main([*arguments, "--lr", "1", "--out", "mine"])
+    with pytest.raises(SystemExit, match="holds no prepared text"):
+        main(["lm", "train", str(tmp_path)])
+    with pytest.raises(SystemExit, match="Unknown preset '3m'"):
+        main(["lm", "train", str(data.directory), "--preset", "3m"])
+    with pytest.raises(SystemExit, match="--minutes must be above zero, got 0"):
+        main(["lm", "train", str(data.directory), "--minutes", "0"])
+
+
+def test_minutes_become_steps(tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
+    main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
+    steps = read_config(tmp_path / "mine").steps
+    assert len(losses(tmp_path / "mine")) == steps
+    main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
+    assert read_config(tmp_path / "mine").steps == steps
