@@ -103,7 +103,8 @@ def layer_backward(library: Library) -> Callable[..., Any]:
         bounds, real = flat_bounds(x, cu_seqlens), None if mask is None else mask.flatten().contiguous()
         start, kept = None if h0 is None else scans.as_input(h0), layer.Kept(gates, h, entries)
         d = layer.backward(own, flat(dy), dfinal, flat(x), start, bounds, real, kept)
-        return pool.reshaped(d.x, tuple(x.shape)), d.W_g, d.c, d.W_v, d.W_o, d.h0
+        weights = (w.contiguous() for w in (d.W_g, d.c, d.W_v, d.W_o))  # compiled code relies on strides, and these may be views
+        return pool.reshaped(d.x, tuple(x.shape)), *weights, d.h0
 
     return kernel
 
