@@ -106,7 +106,8 @@ def layer_backward(library: Library) -> Callable[..., Any]:
         source = layer.source_of(own, flat(x), None if tokens is None else tokens.flatten())
         start, kept = None if h0 is None else scans.as_input(h0), layer.Kept(gates, h, entries)
         d = layer.backward(own, source, flat(dy), dfinal, start, bounds, real, kept)
-        return pool.reshaped(d.x, tuple(x.shape)), d.W_g, d.c, d.W_v, d.W_o, d.h0
+        weights = (w.contiguous() for w in (d.W_g, d.c, d.W_v, d.W_o))  # compiled code relies on strides, and these may be views
+        return pool.reshaped(d.x, tuple(x.shape)), *weights, d.h0
 
     return kernel
 
