@@ -11,6 +11,7 @@ import triton.language as tl
 
 RELU_EPSILON: tl.constexpr = tl.constexpr(1e-3)
 SIGNED_FLOOR: tl.constexpr = tl.constexpr(1e-3)
+LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -46,13 +47,13 @@ def exponentials(g, GATE: tl.constexpr):
     if GATE == "sigmoid":
         logits = ()
         for j in tl.static_range(len(g)):
-            logits += (tl.where(g[j] > 0, tl.zeros_like(g[j]), g[j]) - tl.log(1.0 + tl.exp(-tl.abs(g[j]))),)
+            logits += (tl.where(g[j] > 0, tl.zeros_like(g[j]), g[j]) - tl.log(1.0 + exponential(-tl.abs(g[j]))),)
     top = logits[0]
     for j in tl.static_range(1, len(g)):
         top = tl.maximum(top, logits[j])
     if len(g) == 2:  # one of the two is the largest, so one exponential will do
         below = logits[0] - top, logits[1] - top
-        other = tl.exp(below[0] + below[1])
+        other = exponential(below[0] + below[1])
         one = tl.zeros_like(top) + 1.0
         first = below[0] < below[1]
         return (tl.where(first, other, one), tl.where(first, one, other)), 1.0 + other
@@ -60,9 +61,15 @@ def exponentials(g, GATE: tl.constexpr):
         e = ()
         total = tl.zeros_like(top)
         for j in tl.static_range(len(g)):
-            e += (tl.exp(logits[j] - top),)
+            e += (exponential(logits[j] - top),)
             total += e[j]
         return e, total
+
+
+@triton.jit
+def exponential(x):
+    """e^x, through the base two of the hardware."""
+    return tl.exp2(x * LOG2_E)
 
 
 @triton.jit
@@ -111,7 +118,7 @@ def pull(f, low, GATE: tl.constexpr):
 @triton.jit
 def logistic(g):
     """σ(g), whose exponential never overflows."""
-    e = tl.exp(-tl.abs(g))
+    e = exponential(-tl.abs(g))
     return tl.where(g < 0, e, tl.zeros_like(g) + 1.0) / (1.0 + e)
 
 
@@ -124,6 +131,6 @@ def hyperbolic_tangent(g):
     p = p * z - 5.37397155531e-2
     p = p * z + 1.33314422036e-1
     p = p * z - 3.33332819422e-1
-    e = tl.exp(-2.0 * x)
+    e = exponential(-2.0 * x)
     far = (1.0 - e) / (1.0 + e)
     return tl.where(x < 0.625, p * z * g + g, tl.where(g < 0, -far, far))

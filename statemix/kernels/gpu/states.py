@@ -11,16 +11,22 @@ ROWS is m or 1, the rows of gates of a block or channel.  All tensors are contig
 import triton
 import triton.language as tl
 
+MAX_ROUNDS: tl.constexpr = tl.constexpr(8)  # of `transposed_sum`, enough for blocks of 256
+
 
 @triton.jit
 def place(tile, n, M: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr):
-    """This tile's lanes: which block and row each one has, and whether there is such a row."""
+    """This tile's lanes: the row and block of each, and whether there is such a row.
+
+    Lanes without a row of their own read another's, and write nothing.
+    """
     ROWS: tl.constexpr = M if BLOCK else 1
     PAD: tl.constexpr = triton.next_power_of_2(ROWS)
     lane = tl.arange(0, LANES)
     row = lane % PAD
     block = tile * (LANES // PAD) + lane // PAD
-    return lane, row, block, (block < n) & (row < ROWS)
+    valid = (block < n) & (row < ROWS)
+    return lane, row, tl.minimum(block, n - 1), tl.minimum(row, ROWS - 1), valid
 
 
 @triton.jit
@@ -48,45 +54,44 @@ def locate(k, cu, owner, first, T, length, per, CHUNKED: tl.constexpr):
 
 
 @triton.jit
-def at(start, steps, i, REVERSE: tl.constexpr):
-    """The position on the flattened axis of time of a scan's step i."""
-    return start + (steps - 1 - i) if REVERSE else start + i
+def enter(start, steps, REVERSE: tl.constexpr):
+    """The position on the flattened axis of time of a scan's step 0, and how far it is to the next."""
+    one = start * 0 + 1
+    return (start + steps - 1, -one) if REVERSE else (start, one)
 
 
 @triton.jit
-def load_row(p, valid, COLUMNS: tl.constexpr):
-    """A row, in float32; zeros in lanes without one."""
+def load_row(p, COLUMNS: tl.constexpr):
+    """A row, in float32."""
     g = ()
     for j in tl.static_range(COLUMNS):
-        g += (tl.load(p + j, mask=valid, other=0.0).to(tl.float32),)
+        g += (tl.load(p + j).to(tl.float32),)
     return g
 
 
 @triton.jit
-def load_state(p, s, n, block, row, valid, M: tl.constexpr, BLOCK: tl.constexpr):
-    """The state numbered s of a tensor (.., n, M), zero if there is no tensor."""
+def load_state(p, s, n, block, own, M: tl.constexpr, BLOCK: tl.constexpr):
+    """The state numbered s of a tensor (.., n, M), zero if there is no tensor; `own` is the row of each lane."""
     state = ()
     for i in tl.static_range(1 if BLOCK else M):
         if p is None:
             state += (tl.zeros(block.shape, tl.float32),)
         else:
-            entry = s.to(tl.int64) * n * M + block * M + (row if BLOCK else i)
-            state += (tl.load(p + entry, mask=valid, other=0.0).to(tl.float32),)
+            state += (tl.load(p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i)).to(tl.float32),)
     return state
 
 
 @triton.jit
-def store_state(p, s, state, n, block, row, valid, M: tl.constexpr, BLOCK: tl.constexpr):
+def store_state(p, s, state, n, block, own, valid, M: tl.constexpr, BLOCK: tl.constexpr):
     """The inverse of `load_state`."""
     for i in tl.static_range(1 if BLOCK else M):
-        entry = s.to(tl.int64) * n * M + block * M + (row if BLOCK else i)
-        tl.store(p + entry, state[i], mask=valid)
+        tl.store(p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i), state[i], mask=valid)
 
 
 @triton.jit
-def entry_of(state, j: tl.constexpr, home, BLOCK: tl.constexpr):
+def entry_of(state, j: tl.constexpr, home, M: tl.constexpr, BLOCK: tl.constexpr):
     """Entry j of the state, in every lane that the state belongs to; `home` is the first of these lanes."""
-    return tl.gather(state[0], home + j, 0) if BLOCK else state[j]
+    return tl.gather(state[0], home + j, 0) if BLOCK and M > 1 else state[j]
 
 
 @triton.jit
@@ -105,20 +110,31 @@ def choose(real, new, old):
 
 
 @triton.jit
-def transposed_sum(p, lane, row):
+def transposed_sum(p, lane, row, valid):
     """Σ_i p_j of lane i, in lane j: the sum of a block's rows, one column to each lane.
 
     Each round, lanes whose rows differ in one bit exchange halves of their columns and add what they keep: PAD − 1 shuffles in all.
     """
     PAD: tl.constexpr = triton.next_power_of_2(len(p))
-    for _ in tl.static_range(PAD - len(p)):
-        p += (tl.zeros_like(p[0]),)
-    for stage in tl.static_range(PAD.bit_length() - 1):
-        HALF: tl.constexpr = PAD >> (stage + 1)
-        upper = (row & HALF) != 0
-        kept = ()
-        for j in tl.static_range(HALF):
-            sent = tl.where(upper, p[j], p[j + HALF])
-            kept += (tl.where(upper, p[j + HALF], p[j]) + tl.gather(sent, lane ^ HALF, 0),)
-        p = kept
+    if len(p) < PAD:  # lanes that fill up a block read what is not theirs
+        own = ()
+        for j in tl.static_range(len(p)):
+            own += (tl.where(valid, p[j], tl.zeros_like(p[j])),)
+        for _ in tl.static_range(PAD - len(p)):
+            own += (tl.zeros_like(p[0]),)
+        p = own
+    for _ in tl.static_range(MAX_ROUNDS):
+        if len(p) > 1:
+            p = exchange(p, lane, row, len(p) // 2)
     return p[0]
+
+
+@triton.jit
+def exchange(p, lane, row, HALF: tl.constexpr):
+    """One round: half as many columns, each summed over twice as many rows."""
+    upper = (row & HALF) != 0
+    kept = ()
+    for j in tl.static_range(HALF):
+        sent = tl.where(upper, p[j], p[j + HALF])
+        kept += (tl.where(upper, p[j + HALF], p[j]) + tl.gather(sent, lane ^ HALF, 0),)
+    return kept

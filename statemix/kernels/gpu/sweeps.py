@@ -8,55 +8,56 @@
 A sweep reads several steps before it computes them, STEPS at once, then what is left one by one.  Weights are computed from the gates both
 times and never stored.  `summarise` and `join` let the chunks of a sequence be swept at the same time: a chunk maps the state h that
 enters it to P h + e, with the columns of P and e swept together, from unit vectors and from zero; the adjoint state k maps to Pᵀ k + e'.
+
+Tensors are passed on as pointers to each lane's entry at step 0 of the scan; `stride` leads from one step to the next.
 """
 
 import triton
 import triton.language as tl
 
 from statemix.kernels.gpu.gates import numerators, pull, slope
-from statemix.kernels.gpu.states import at, choose, entry_of, load_row, load_state, locate, place, push, store_state, transposed_sum
+from statemix.kernels.gpu.states import choose, enter, entry_of, load_row, load_state, locate, place, push, store_state, transposed_sum
 
-SIZES = ["T", "length", "per", "n", "tiles", "k_count"]
+SIZES = ["T", "length", "per", "n", "tiles"]
 POINTERS = ["X", "x", "h0", "h", "final", "dh", "dfinal", "dX", "dx", "dh0", "lags", "ends", "entries", "mask", "cu", "owner", "first"]
 
 
 @triton.jit
-def read(X, x, mask, pos, n, channel, valid, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """Row and driver of the step at `pos`, and whether it is real."""
-    g = load_row(X + pos * n * (ROWS * COLUMNS) + channel * COLUMNS, valid, COLUMNS)
-    v = tl.load(x + pos * n * ROWS + channel, mask=valid, other=0.0).to(tl.float32)
-    real = valid
+def read(X, x, mask, i, stride, pace, COLUMNS: tl.constexpr):
+    """Row and driver of step i, and whether it is real."""
+    g = load_row(X + i * stride * COLUMNS, COLUMNS)
+    v = tl.load(x + i * stride).to(tl.float32)
+    real = v == v
     if mask is not None:
-        real = tl.load(mask + pos + channel * 0) != 0
+        real = tl.load(mask + i * pace) != 0
     return g, v, real
 
 
 @triton.jit
 def output(f, scale, v, state, home, M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr):
     """y = (Σ_j f_j u_j + f_m v) / Z; products first, because the input is the largest of them."""
-    y = f[0] * entry_of(state, 0, home, BLOCK)
+    y = f[0] * entry_of(state, 0, home, M, BLOCK)
     for j in tl.static_range(1, M):
-        y += f[j] * entry_of(state, j, home, BLOCK)
+        y += f[j] * entry_of(state, j, home, M, BLOCK)
     return y + v if GATE is None else (y + f[M] * v) * scale
 
 
 @triton.jit
 def forward_steps(
-    X, x, h, mask, state, i, start, steps, n, channel, valid, home,
-    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, REVERSE: tl.constexpr, STEPS: tl.constexpr,
+    X, x, h, mask, state, i, stride, pace, valid, home,
+    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """Steps i .. i + STEPS − 1: read all of them, then compute one after the other."""
-    ROWS: tl.constexpr = M if BLOCK else 1
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     rows = ()
     for q in tl.static_range(STEPS):
-        rows += (read(X, x, mask, at(start, steps, i + q, REVERSE), n, channel, valid, ROWS, COLUMNS),)
+        rows += (read(X, x, mask, i + q, stride, pace, COLUMNS),)
     for q in tl.static_range(STEPS):
         g, v, real = rows[q]
         f, scale, _ = numerators(g, GATE)
         new = push(state, output(f, scale, v, state, home, M, BLOCK, GATE), BLOCK)
         state = new if mask is None else choose(real, new, state)
-        tl.store(h + at(start, steps, i + q, REVERSE) * n * ROWS + channel, state[0], mask=valid)
+        tl.store(h + (i + q) * stride, state[0], mask=valid)
     return state
 
 
@@ -67,52 +68,46 @@ def forward(
     CHUNKED: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
     """h and final.  With chunks, h0 holds the state that enters each chunk."""
+    ROWS: tl.constexpr = M if BLOCK else 1
+    COLUMNS: tl.constexpr = M if GATE is None else M + 1
     k = tl.program_id(0) // tiles
-    lane, row, block, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
-    channel = block * M + row if BLOCK else block
+    lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
     s, start, steps, _, i0, i1, last = locate(k, cu, owner, first, T, length, per, CHUNKED)
-    state = load_state(h0, k, n, block, row, valid, M, BLOCK)
+    begin, pace = enter(start, steps, REVERSE)
+    at = begin * n * ROWS + (block * ROWS + own)
+    X, x, h, stride = X + at * COLUMNS, x + at, h + at, pace * n * ROWS
+    mask = mask if mask is None else mask + begin + lane * 0
+    state = load_state(h0, k, n, block, own, M, BLOCK)
     many = i0 + (i1 - i0) // STEPS * STEPS
     for i in range(i0, many, STEPS):
-        state = forward_steps(
-            X, x, h, mask, state, i, start, steps, n, channel, valid, lane - row, M, BLOCK, GATE, REVERSE, STEPS
-        )  # fmt: skip
+        state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, STEPS)
     for i in range(many, i1):
-        state = forward_steps(X, x, h, mask, state, i, start, steps, n, channel, valid, lane - row, M, BLOCK, GATE, REVERSE, 1)
-    store_state(final, s, state, n, block, row, valid & (lane * 0 + last > 0), M, BLOCK)
+        state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, 1)
+    store_state(final, s, state, n, block, own, valid & (lane * 0 + last > 0), M, BLOCK)
 
 
 @triton.jit
-def older(h, h0, s, start, steps, i, n, channel, valid, ROWS: tl.constexpr, LAGS: tl.constexpr, REVERSE: tl.constexpr, EDGE: tl.constexpr):
-    """The output LAGS steps before step i, which may reach into h0 if EDGE."""
+def older(h, h0, i, stride, LAGS: tl.constexpr, EDGE: tl.constexpr):
+    """The output LAGS steps before step i; it may lie in h0 if EDGE."""
     if not EDGE:
-        return tl.load(h + at(start, steps, i - LAGS, REVERSE) * n * ROWS + channel, mask=valid, other=0.0).to(tl.float32)
+        return tl.load(h + (i - LAGS) * stride).to(tl.float32)
     else:
-        back = channel * 0 + i - LAGS
-        y = tl.load(h + at(start, steps, back, REVERSE) * n * ROWS + channel, mask=valid & (back >= 0), other=0.0).to(tl.float32)
+        zero = tl.zeros(h.shape, tl.int32)
+        back = zero + i - LAGS
+        y = tl.load(h + (i - LAGS) * stride, mask=back >= 0, other=0.0).to(tl.float32)
         if h0 is not None:
-            entry = (s.to(tl.int64) * n * ROWS + channel) * LAGS - back - 1
-            y = tl.where(back < 0, tl.load(h0 + entry, mask=valid & (back < 0), other=0.0).to(tl.float32), y)
+            y = tl.where(back < 0, tl.load(h0 - back - 1, mask=back < 0, other=0.0).to(tl.float32), y)
         return y
 
 
 @triton.jit
-def entering(window, oldest, lags, pos, n, channel, valid, M: tl.constexpr):
-    """The state that enters a step: the window moved back by one, or, where masks break it up, what `lags` says."""
-    if lags is None:
-        return window[1:] + (oldest,)  # noqa: RUF005 (no stars in Triton)
-    else:
-        return load_row(lags + (pos * n + channel) * M, valid, M)
-
-
-@triton.jit
-def adjoint(f, scale, lam, k, lane, row, M: tl.constexpr, BLOCK: tl.constexpr):
-    """The adjoint state before a step, from the one after it."""
+def adjoint(f, scaled, k, lane, row, valid, M: tl.constexpr, BLOCK: tl.constexpr):
+    """The adjoint state before a step, from the one after it and λ / Z."""
     p = ()
     for j in tl.static_range(M):
-        p += (f[j] * (lam * scale),)
+        p += (f[j] * scaled,)
     if BLOCK:
-        return (transposed_sum(p, lane, row),)
+        return (transposed_sum(p, lane, row, valid),)
     else:
         moved = ()
         for j in tl.static_range(M):
@@ -122,16 +117,15 @@ def adjoint(f, scale, lam, k, lane, row, M: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def store_gradients(
-    dX, dx, pos, g, f, scale, low, u, v, lam, real, n, channel, valid, home,
+    dX, dx, g, f, scale, low, u, v, lam, real, valid, home,
     M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """dg_j = slope_j λ (u_j − pull_j y) / Z and dv = a λ; zero at masked steps."""
-    ROWS: tl.constexpr = M if BLOCK else 1
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     scaled = lam * scale
     entries = ()
     for j in tl.static_range(M):
-        entries += (entry_of(u, j, home, BLOCK),)
+        entries += (entry_of(u, j, home, M, BLOCK),)
     entries += (v,)
     y = f[0] * entries[0]
     for j in tl.static_range(1, COLUMNS):
@@ -139,42 +133,41 @@ def store_gradients(
     y *= scale
     for j in tl.static_range(COLUMNS):
         dg = slope(g[j], f[j], GATE) * scaled * (entries[j] - pull(f[j], low, GATE) * y)
-        dg = tl.where(real, dg, tl.zeros_like(dg)) if MASKED else dg
-        tl.store(dX + pos * n * (ROWS * COLUMNS) + channel * COLUMNS + j, dg, mask=valid)
+        tl.store(dX + j, tl.where(real, dg, tl.zeros_like(dg)) if MASKED else dg, mask=valid)
     dv = lam if GATE is None else f[M] * scaled
-    tl.store(dx + pos * n * ROWS + channel, tl.where(real, dv, tl.zeros_like(dv)) if MASKED else dv, mask=valid)
+    tl.store(dx, tl.where(real, dv, tl.zeros_like(dv)) if MASKED else dv, mask=valid)
 
 
 @triton.jit
 def backward_steps(
-    X, x, h0, h, dh, dX, dx, lags, mask, k, window, s, i, start, steps, n, channel, valid, lane, row,
-    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, REVERSE: tl.constexpr, WRITE: tl.constexpr,
-    STEPS: tl.constexpr, EDGE: tl.constexpr,
+    X, x, h0, h, dh, dX, dx, lags, mask, k, window, i, stride, pace, valid, lane, row,
+    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, WRITE: tl.constexpr, STEPS: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Steps i, i − 1 .. i − STEPS + 1: read all of them, then compute one after the other."""
-    ROWS: tl.constexpr = M if BLOCK else 1
     LAGS: tl.constexpr = 1 if BLOCK else M
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     rows = ()
     for q in tl.static_range(STEPS):
-        pos = at(start, steps, i - q, REVERSE)
-        g, v, real = read(X, x, mask, pos, n, channel, valid, ROWS, COLUMNS)
-        dy = tl.load(dh + pos * n * ROWS + channel, mask=valid, other=0.0).to(tl.float32)
+        g, v, real = read(X, x, mask, i - q, stride, pace, COLUMNS)
+        dy = tl.load(dh + (i - q) * stride).to(tl.float32)
         oldest = dy
         if WRITE and lags is None:
-            oldest = older(h, h0, s, start, steps, i - q, n, channel, valid, ROWS, LAGS, REVERSE, EDGE)
+            oldest = older(h, h0, i - q, stride, LAGS, EDGE)
         rows += ((g, v, real, dy, oldest),)
     for q in tl.static_range(STEPS):
         g, v, real, dy, oldest = rows[q]
-        pos = at(start, steps, i - q, REVERSE)
         f, scale, low = numerators(g, GATE)
         lam = dy + k[0]
         if WRITE:
-            window = entering(window, oldest, lags, pos, n, channel, valid, M)
+            to = (i - q) * stride
+            if lags is None:
+                window = window[1:] + (oldest,)  # noqa: RUF005 (no stars in Triton)
+            else:
+                window = load_row(lags + to * M, M)
             store_gradients(
-                dX, dx, pos, g, f, scale, low, window, v, lam, real, n, channel, valid, lane - row, M, BLOCK, GATE, mask is not None
+                dX + to * COLUMNS, dx + to, g, f, scale, low, window, v, lam, real, valid, lane - row, M, BLOCK, GATE, mask is not None
             )  # fmt: skip
-        moved = adjoint(f, scale, lam, k, lane, row, M, BLOCK)
+        moved = adjoint(f, lam * scale, k, lane, row, valid, M, BLOCK)
         k = moved if mask is None else choose(real, moved, (lam,) + k[1:])  # noqa: RUF005 (no stars in Triton)
     return k, window
 
@@ -190,35 +183,39 @@ def backward(
     With `ends`, nothing but the adjoint state that leaves each chunk if none enters it: the last column there.
     """
     WRITE: tl.constexpr = ends is None
-    LAGS: tl.constexpr = 1 if BLOCK else M
     ROWS: tl.constexpr = M if BLOCK else 1
+    LAGS: tl.constexpr = 1 if BLOCK else M
+    COLUMNS: tl.constexpr = M if GATE is None else M + 1
     c = tl.program_id(0) // tiles
-    lane, row, block, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
-    channel = block * M + row if BLOCK else block
+    lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
     s, start, steps, number, i0, i1, _ = locate(c, cu, owner, first, T, length, per, CHUNKED)
-    k = load_state(dfinal, c, n, block, row, valid, M, BLOCK)
+    begin, pace = enter(start, steps, REVERSE)
+    channel = block * ROWS + own
+    at = begin * n * ROWS + channel
+    X, x, dh, stride = X + at * COLUMNS, x + at, dh + at, pace * n * ROWS
+    mask = mask if mask is None else mask + begin + lane * 0
+    k = load_state(dfinal, c, n, block, own, M, BLOCK)
     window = ()
-    for i in tl.static_range(LAGS):  # the state after the chunk; where lags are given it is read step by step
-        if WRITE and lags is None:
-            window += (older(h, h0, s, start, steps, i1 - i + LAGS - 1, n, channel, valid, ROWS, LAGS, REVERSE, True),)
-        else:
-            window += (k[0],)
+    if WRITE:
+        h, dX, dx = h + at, dX + at * COLUMNS, dx + at
+        h0 = h0 if h0 is None else h0 + (s.to(tl.int64) * n * ROWS + channel) * LAGS
+        lags = lags if lags is None else lags + at * M
+    for j in tl.static_range(LAGS):  # the state after the chunk; where lags are given it is read step by step
+        window += (older(h, h0, i1 - 1 - j + LAGS, stride, LAGS, True) if WRITE and lags is None else k[0],)
     inner = tl.maximum(i0, tl.minimum(LAGS, i1))
     few = inner + (i1 - inner) % STEPS
     for r in range(0, i1 - few, STEPS):
         k, window = backward_steps(
-            X, x, h0, h, dh, dX, dx, lags, mask, k, window, s, i1 - 1 - r, start, steps, n, channel, valid, lane, row,
-            M, BLOCK, GATE, REVERSE, WRITE, STEPS, False,
+            X, x, h0, h, dh, dX, dx, lags, mask, k, window, i1 - 1 - r, stride, pace, valid, lane, row, M, BLOCK, GATE, WRITE, STEPS, False
         )  # fmt: skip
     for r in range(0, few - i0):
         k, window = backward_steps(
-            X, x, h0, h, dh, dX, dx, lags, mask, k, window, s, few - 1 - r, start, steps, n, channel, valid, lane, row,
-            M, BLOCK, GATE, REVERSE, WRITE, 1, True,
+            X, x, h0, h, dh, dX, dx, lags, mask, k, window, few - 1 - r, stride, pace, valid, lane, row, M, BLOCK, GATE, WRITE, 1, True
         )  # fmt: skip
     if WRITE:
-        store_state(dh0, s, k, n, block, row, valid & (lane * 0 + number == 0), M, BLOCK)
+        store_state(dh0, s, k, n, block, own, valid & (lane * 0 + number == 0), M, BLOCK)
     else:
-        store_state(ends, c * (M + 1) + M, k, n, block, row, valid, M, BLOCK)
+        store_state(ends, c * (M + 1) + M, k, n, block, own, valid, M, BLOCK)
 
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
@@ -231,15 +228,18 @@ def summarise(
     ROWS: tl.constexpr = M if BLOCK else 1
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     k = tl.program_id(0) // tiles
-    lane, row, block, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
-    channel = block * M + row if BLOCK else block
+    lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
     _, start, steps, _, i0, i1, _ = locate(k, cu, owner, first, T, length, per, True)
+    begin, pace = enter(start, steps, REVERSE)
+    at = begin * n * ROWS + (block * ROWS + own)
+    X, x, stride = X + at * COLUMNS, x + at, pace * n * ROWS
+    mask = mask if mask is None else mask + begin + lane * 0
     column = tl.program_id(1) * TOGETHER
     states = ()
     for c in tl.static_range(TOGETHER):
         states += (unit(column + c, row, M, BLOCK),)
     for i in range(i0, i1):
-        g, v, real = read(X, x, mask, at(start, steps, i, REVERSE), n, channel, valid, ROWS, COLUMNS)
+        g, v, real = read(X, x, mask, i, stride, pace, COLUMNS)
         f, scale, _ = numerators(g, GATE)
         moved = ()
         for c in tl.static_range(TOGETHER):
@@ -249,7 +249,7 @@ def summarise(
         states = moved
     for c in tl.static_range(TOGETHER):
         wanted = valid & (lane * 0 + column + c < COUNT)
-        store_state(ends, k * (M + 1) + column + c, states[c], n, block, row, wanted, M, BLOCK)
+        store_state(ends, k * (M + 1) + column + c, states[c], n, block, own, wanted, M, BLOCK)
 
 
 @triton.jit
@@ -262,24 +262,21 @@ def unit(column, row, M: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
-def join(
-    ends, h0, entries, first, per, n, tiles,
-    M: tl.constexpr, ADJOINT: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
+def join(ends, h0, entries, first, per, n, tiles, M: tl.constexpr, ADJOINT: tl.constexpr, LANES: tl.constexpr):
     """The state that enters each chunk: h → P h + e from the first chunk on, or k → Pᵀ k + e from the last."""
     s = tl.program_id(0) // tiles
-    lane, row, block, valid = place(tl.program_id(0) % tiles, n, M, True, LANES)
-    state = load_state(h0, s, n, block, row, valid, M, True)
+    lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, True, LANES)
+    state = load_state(h0, s, n, block, own, M, True)
     begin, stop = s * per, s * per + per
     if first is not None:
         begin, stop = tl.load(first + s), tl.load(first + s + 1)
     for r in range(0, stop - begin):
         c = (stop - 1 - r if ADJOINT else begin + r).to(tl.int64)
-        store_state(entries, c, state, n, block, row, valid, M, True)
+        store_state(entries, c, state, n, block, own, valid, M, True)
         matrix = ends + c * (M + 1) * n * M
-        new = tl.load(matrix + M * n * M + block * M + row, mask=valid, other=0.0)
+        new = tl.load(matrix + M * n * M + block * M + own)
         for j in tl.static_range(M):
             # Column j holds P_ij for all rows i; its transpose is read along the rows of a lane's own column.
-            entry = (row * n + block) * M + j if ADJOINT else (j * n + block) * M + row
-            new += tl.load(matrix + entry, mask=valid, other=0.0) * tl.gather(state[0], lane - row + j, 0)
+            entry = (own * n + block) * M + j if ADJOINT else (j * n + block) * M + own
+            new += tl.load(matrix + entry) * entry_of(state, j, lane - row, M, True)
         state = (new,)
