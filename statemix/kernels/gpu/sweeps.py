@@ -78,9 +78,11 @@ def forward(
     X, x, h, stride = X + at * COLUMNS, x + at, h + at, pace * n * ROWS
     mask = mask if mask is None else mask + begin + lane * 0
     state = load_state(h0, k, n, block, own, M, BLOCK)
-    many = i0 + (i1 - i0) // STEPS * STEPS
-    for i in range(i0, many, STEPS):
-        state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, STEPS)
+    many = i0
+    if STEPS > 1:
+        many += (i1 - i0) // STEPS * STEPS
+        for i in range(i0, many, STEPS):
+            state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, STEPS)
     for i in range(many, i1):
         state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, 1)
     store_state(final, s, state, n, block, own, valid & (lane * 0 + last > 0), M, BLOCK)
@@ -202,12 +204,15 @@ def backward(
         lags = lags if lags is None else lags + at * M
     for j in tl.static_range(LAGS):  # the state after the chunk; where lags are given it is read step by step
         window += (older(h, h0, i1 - 1 - j + LAGS, stride, LAGS, True) if WRITE and lags is None else k[0],)
-    inner = tl.maximum(i0, tl.minimum(LAGS, i1))
-    few = inner + (i1 - inner) % STEPS
-    for r in range(0, i1 - few, STEPS):
-        k, window = backward_steps(
-            X, x, h0, h, dh, dX, dx, lags, mask, k, window, i1 - 1 - r, stride, pace, valid, lane, row, M, BLOCK, GATE, WRITE, STEPS, False
-        )  # fmt: skip
+    few = i1
+    if STEPS > 1 or (not BLOCK and M <= 16):  # as far as no step reaches into h0; higher orders would take minutes to compile twice
+        inner = tl.maximum(i0, tl.minimum(LAGS, i1))
+        few = inner + (i1 - inner) % STEPS
+        for r in range(0, i1 - few, STEPS):
+            k, window = backward_steps(
+                X, x, h0, h, dh, dX, dx, lags, mask, k, window, i1 - 1 - r, stride, pace, valid, lane, row,
+                M, BLOCK, GATE, WRITE, STEPS, False,
+            )  # fmt: skip
     for r in range(0, few - i0):
         k, window = backward_steps(
             X, x, h0, h, dh, dX, dx, lags, mask, k, window, few - 1 - r, stride, pace, valid, lane, row, M, BLOCK, GATE, WRITE, 1, True
@@ -229,7 +234,7 @@ def summarise(
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     k = tl.program_id(0) // tiles
     lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
-    _, start, steps, _, i0, i1, _ = locate(k, cu, owner, first, T, length, per, True)
+    s, start, steps, number, i0, i1, last = locate(k, cu, owner, first, T, length, per, True)
     begin, pace = enter(start, steps, REVERSE)
     at = begin * n * ROWS + (block * ROWS + own)
     X, x, stride = X + at * COLUMNS, x + at, pace * n * ROWS
@@ -240,7 +245,7 @@ def summarise(
         states += (unit(column + c, row, M, BLOCK),)
     for i in range(i0, i1):
         g, v, real = read(X, x, mask, i, stride, pace, COLUMNS)
-        f, scale, _ = numerators(g, GATE)
+        f, scale, low = numerators(g, GATE)
         moved = ()
         for c in tl.static_range(TOGETHER):
             drive = tl.where(lane * 0 + column + c == M, v, tl.zeros_like(v))
