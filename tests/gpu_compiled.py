@@ -24,18 +24,19 @@ HEADLINE = [
     for target, sweep, block, m in product(TARGETS, ("forward", "backward"), (True, False), SIZES)
     if target == "sm_90" or m in (1, 2, 4, 8, 16)
 ]
+WAYS, KINDS, GATES = ("forward", "backward"), (True, False), ("sigmoid", "relu", "tanh", "linear", "silu", "none")
+MASKED, PACKED = ("mask", "cu", "reverse"), ("cu", "owner", "first")
 OTHERS = [
-    *(Kernel(sweep, block, 4, target, dtype="float32") for target, sweep, block in product(TARGETS, ("forward", "backward"), (True, False))),
-    *(Kernel(sweep, block, 4, "sm_90", gate=None) for sweep, block in product(("forward", "backward"), (True, False))),
-    *(Kernel(sweep, True, 3, "sm_90", gate=gate) for sweep in ("forward", "backward") for gate in ("sigmoid", "relu", "tanh", "linear", "silu", "none")),
-    *(Kernel(sweep, block, 4, "sm_90", options=("mask", "cu", "reverse")) for sweep, block in (("forward", True), ("backward", True), ("forward", False))),
-    Kernel("backward", False, 4, "sm_90", options=("mask", "cu", "reverse", "lags")),
-    *(Kernel(sweep, True, 4, target, chunked=True, options=("cu", "owner", "first")) for target, sweep in product(TARGETS, ("forward", "backward"))),
-    Kernel("backward", True, 4, "sm_90", chunked=True, options=("ends",)),
-    Kernel("backward", False, 4, "sm_90", chunked=True, options=("ends",)),
-    *(Kernel("summarise", block, m, "sm_90", chunked=True) for block, m in product((True, False), (1, 4, 16))),
-    *(Kernel("join", True, m, target, chunked=True, options=options) for m, target, options in product((4, 16), TARGETS, ((), ("adjoint",)))),
-]  # fmt: skip
+    *(Kernel(sweep, block, 4, target, dtype="float32") for target, sweep, block in product(TARGETS, WAYS, KINDS)),
+    *(Kernel(sweep, block, 4, "sm_90", gate=None) for sweep, block in product(WAYS, KINDS)),
+    *(Kernel(sweep, True, 3, "sm_90", gate=gate) for sweep, gate in product(WAYS, GATES)),
+    *(Kernel(sweep, block, 4, "sm_90", options=MASKED) for sweep, block in product(WAYS, KINDS) if block or sweep == "forward"),
+    Kernel("backward", False, 4, "sm_90", options=(*MASKED, "lags")),
+    *(Kernel(sweep, True, 4, target, chunked=True, options=PACKED) for target, sweep in product(TARGETS, WAYS)),
+    *(Kernel("backward", block, 4, "sm_90", chunked=True, options=("ends",)) for block in KINDS),
+    *(Kernel("summarise", block, m, "sm_90", chunked=True) for block, m in product(KINDS, (1, 4, 16))),
+    *(Kernel("join", True, m, target, chunked=True, options=way) for m, target, way in product((4, 16), TARGETS, ((), ("adjoint",)))),
+]
 FAST = {str(Kernel(sweep, block, 2, "sm_90")) for sweep, block in product(("forward", "backward"), (True, False))}
 LIMITS = {"forward": (64, 18), "backward": (96, 34)}  # registers, and instructions for each gate, on sm_90 with bfloat16 gates
 

@@ -20,7 +20,7 @@ from statemix.bench.measure import Contest, Row, check_writable, hold, report, s
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
 from statemix.kernels.cpu import pool
-from statemix.kernels.cpu.library import Library, Missing, load
+from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
 from statemix.kernels.lanes import LANES, Sizes
 from statemix.layers import BDLRU
@@ -56,15 +56,10 @@ class SpeedConfig:
 def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     """The contests of one part; inputs are made when their turn comes."""
     B, T, n, device = config.batch, config.length, config.blocks, config.device
-    if part == "kernel" and device == "cuda":
+    if part == "kernel":
         for block in (True, False):
             for m in config.block_sizes:
-                yield from gpu.kernel_contests(block, (B, T, n, m))
-    if part == "kernel" and device == "cpu":
-        library = load()
-        for block in (True, False):
-            for m in config.block_sizes:
-                yield from kernel_contests(library, block, B, T, n, m)
+                yield from gpu.kernel_contests(block, (B, T, n, m)) if device == "cuda" else kernel_contests(block, B, T, n, m)
     if part == "scan":
         names = available(config.rivals)
         for threads in config.threads:
@@ -82,8 +77,9 @@ def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
         yield Contest(part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants, device=device)
 
 
-def kernel_contests(library: Library | Missing, block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
+def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
     """Forward and backward of one kernel in the order of lanes, each against its floor."""
+    library = load()
     if isinstance(library, Missing):
         raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
     sizes = Sizes(n, m, m if block else 1)

@@ -5,12 +5,13 @@ first call of a kind the kernel computes a tiny scan, and so does plain torch; w
 torch computes all calls of that kind, and says so once.
 """
 
+import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from itertools import pairwise, product
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from statemix.kernels.gpu.plan import MAX_SIZE, SHORTEST, Plan, make_plan
 from statemix.kernels.switch import SWITCH, is_switched_on
-from statemix.ops.kernels import SCANS, Call, Scans, plain_backward, plain_forward, register_scans
+from statemix.ops.kernels import SCANS, Call, Scans, op_name, plain_backward, plain_forward, register_scans
 from statemix.ops.lags import lagged
 from statemix.ops.precision import output_dtype
 from statemix.ops.registry import Gradients, Pair, withdraw
@@ -77,9 +78,9 @@ class Kind:
     device: torch.device
 
     def __str__(self) -> str:
-        name = Call(self.block, self.gate, *[torch.empty(0)] * 2, None, Sequences()).name
         options = [word for word in ("packed", "masked", "reverse", "chunked") if getattr(self, word)]
-        return ", ".join([f"{self.way} of {name}", f"gate {self.gate}", f"m = {self.m}", str(self.dtypes[0]).split(".")[-1], *options])
+        dtype = str(self.dtypes[0]).removeprefix("torch.")
+        return ", ".join([f"{self.way} of {op_name(self.block, self.gate)}", f"gate {self.gate}", f"m = {self.m}", dtype, *options])
 
 
 def kind_of(call: Call, way: str, plan: Plan) -> Kind:
@@ -131,7 +132,7 @@ def verdict(kind: Kind) -> str:
 def relative(y: Tensor, truth: Tensor) -> float:
     """The norm of the difference over that of the truth; infinite where either is not finite."""
     error = ((y.double() - truth.double()).norm() / truth.double().norm().clamp(min=1e-30)).item()
-    return error if error == error else float("inf")
+    return float("inf") if math.isnan(error) else error
 
 
 def run_tiny(kind: Kind) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
@@ -195,7 +196,7 @@ def longest_of(cu_seqlens: Tensor, T: int) -> int:
 
 def longest_checked(cu_seqlens: Tensor, T: int) -> int:
     bounds = checked_bounds(cu_seqlens, T)
-    return max((b - a for a, b in zip(bounds, bounds[1:], strict=False)), default=0)
+    return max((b - a for a, b in pairwise(bounds)), default=0)
 
 
 def forward(call: Call) -> Pair:
@@ -234,18 +235,16 @@ def broken_lags(call: Call, h: Tensor) -> Tensor | None:
 SCANS_IN_TRITON = Scans(takes, forward, backward)
 
 
-def check_all(device: torch.device, gate: str | None = "softmax") -> None:
-    """Check the kernels of every scan once, at m = 4 in float32, and withdraw those that fail."""
+def check_all(device: torch.device) -> None:
+    """Check the kernels of every scan once, at m = 4 in float32, with softmax where there are gates, and withdraw those that fail."""
     if unavailable():
         return
-    for name, block in SCANS.items():
-        for own_gate in (None, gate):
-            for way in ("forward", "backward"):
-                kind = Kind(way, block, own_gate, 4, (torch.float32,) * 2, True, False, False, False, False, device)
-                VERDICTS.setdefault(kind, verdict(kind))
-                if VERDICTS[kind]:
-                    op = f"{'' if own_gate is None else 'gated_'}{name}{'' if way == 'forward' else '_backward'}"
-                    withdraw(op, "cuda", f"failed its self-check: {VERDICTS[kind]}")
+    for block, gate, way in product(SCANS.values(), (None, "softmax"), ("forward", "backward")):
+        kind = Kind(way, block, gate, 4, (torch.float32,) * 2, True, False, False, False, False, device)
+        VERDICTS.setdefault(kind, verdict(kind))
+        if VERDICTS[kind]:
+            op = op_name(block, gate) + ("" if way == "forward" else "_backward")
+            withdraw(op, "cuda", f"failed its self-check: {VERDICTS[kind]}")
 
 
 def describe() -> str:
@@ -255,5 +254,3 @@ def describe() -> str:
     failed = [str(kind) for kind, why in VERDICTS.items() if why]
     checked = f"{len(VERDICTS)} kernels checked, {len(failed)} failed{': ' + '; '.join(failed) if failed else ''}"
     return f"Triton {triton_version()}, m up to {MAX_SIZE}; {checked if VERDICTS else 'kernels are checked on first use'}"
-
-

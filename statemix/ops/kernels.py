@@ -17,6 +17,10 @@ from statemix.ops.segments import Sequences
 SCANS = {"block_scan": True, "companion_scan": False}
 
 
+def op_name(block: bool, gate: str | None) -> str:
+    return ("" if gate is None else "gated_") + ("block_scan" if block else "companion_scan")
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of a scan: which recurrence, the gate function if X holds raw gates, and the arguments of its op."""
@@ -34,7 +38,7 @@ class Call:
 
     @property
     def name(self) -> str:
-        return ("" if self.gate is None else "gated_") + ("block_scan" if self.block else "companion_scan")
+        return op_name(self.block, self.gate)
 
     @property
     def gate_argument(self) -> tuple[str, ...]:

@@ -76,8 +76,8 @@ def problem(
     plan: Plan,
 ) -> Problem:
     """Bring the arguments of an op into the form that the sweeps read."""
-    optional = [None if y is None else y.contiguous() for y in (h0, cu_seqlens, mask)]
-    return Problem(block, gate, X.contiguous(), x.contiguous(), *optional, reverse, plan)
+    h0, cu_seqlens, mask = (None if y is None else y.contiguous() for y in (h0, cu_seqlens, mask))
+    return Problem(block, gate, X.contiguous(), x.contiguous(), h0, cu_seqlens, mask, reverse, plan)
 
 
 def cut(scan: Problem) -> Chunks:

@@ -97,7 +97,7 @@ def entry_of(state, j: tl.constexpr, home, M: tl.constexpr, BLOCK: tl.constexpr)
 @triton.jit
 def push(state, y, BLOCK: tl.constexpr):
     """The state after an output y."""
-    return (y,) if BLOCK else (y,) + state[: len(state) - 1]  # noqa: RUF005 (no stars in Triton)
+    return (y,) if BLOCK else (y,) + state[: len(state) - 1]
 
 
 @triton.jit

@@ -162,15 +162,12 @@ def backward_steps(
         lam = dy + k[0]
         if WRITE:
             to = (i - q) * stride
-            if lags is None:
-                window = window[1:] + (oldest,)  # noqa: RUF005 (no stars in Triton)
-            else:
-                window = load_row(lags + to * M, M)
+            window = window[1:] + (oldest,) if lags is None else load_row(lags + to * M, M)
             store_gradients(
                 dX + to * COLUMNS, dx + to, g, f, scale, low, window, v, lam, real, valid, lane - row, M, BLOCK, GATE, mask is not None
             )  # fmt: skip
         moved = adjoint(f, lam * scale, k, lane, row, valid, M, BLOCK)
-        k = moved if mask is None else choose(real, moved, (lam,) + k[1:])  # noqa: RUF005 (no stars in Triton)
+        k = moved if mask is None else choose(real, moved, (lam,) + k[1:])
     return k, window
 
 
@@ -213,7 +210,7 @@ def backward(
                 X, x, h0, h, dh, dX, dx, lags, mask, k, window, i1 - 1 - r, stride, pace, valid, lane, row,
                 M, BLOCK, GATE, WRITE, STEPS, False,
             )  # fmt: skip
-    for r in range(0, few - i0):
+    for r in range(few - i0):
         k, window = backward_steps(
             X, x, h0, h, dh, dX, dx, lags, mask, k, window, few - 1 - r, stride, pace, valid, lane, row, M, BLOCK, GATE, WRITE, 1, True
         )  # fmt: skip
@@ -234,7 +231,7 @@ def summarise(
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     k = tl.program_id(0) // tiles
     lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, BLOCK, LANES)
-    s, start, steps, number, i0, i1, last = locate(k, cu, owner, first, T, length, per, True)
+    _, start, steps, _, i0, i1, _ = locate(k, cu, owner, first, T, length, per, True)
     begin, pace = enter(start, steps, REVERSE)
     at = begin * n * ROWS + (block * ROWS + own)
     X, x, stride = X + at * COLUMNS, x + at, pace * n * ROWS
@@ -245,7 +242,7 @@ def summarise(
         states += (unit(column + c, row, M, BLOCK),)
     for i in range(i0, i1):
         g, v, real = read(X, x, mask, i, stride, pace, COLUMNS)
-        f, scale, low = numerators(g, GATE)
+        f, scale, _low = numerators(g, GATE)
         moved = ()
         for c in tl.static_range(TOGETHER):
             drive = tl.where(lane * 0 + column + c == M, v, tl.zeros_like(v))
@@ -275,7 +272,7 @@ def join(ends, h0, entries, first, per, n, tiles, M: tl.constexpr, ADJOINT: tl.c
     begin, stop = s * per, s * per + per
     if first is not None:
         begin, stop = tl.load(first + s), tl.load(first + s + 1)
-    for r in range(0, stop - begin):
+    for r in range(stop - begin):
         c = (stop - 1 - r if ADJOINT else begin + r).to(tl.int64)
         store_state(entries, c, state, n, block, own, valid, M, True)
         matrix = ends + c * (M + 1) * n * M
