@@ -213,14 +213,16 @@ def run_forward(call: Call, plan: Plan) -> Pair:
     from statemix.kernels.gpu import scans
 
     problem = scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences, plan)
-    return scans.forward(problem, output_dtype(call.X, call.x))
+    with torch.cuda.device_of(call.x):
+        return scans.forward(problem, output_dtype(call.X, call.x))
 
 
 def run_backward(call: Call, h: Tensor, dh: Tensor, dh_final: Tensor, plan: Plan) -> Gradients:
     from statemix.kernels.gpu import scans
 
     problem = scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences, plan)
-    return scans.backward(problem, h, dh, dh_final, broken_lags(call, h), (call.X.dtype, call.x.dtype))
+    with torch.cuda.device_of(call.x):
+        return scans.backward(problem, h, dh, dh_final, broken_lags(call, h), (call.X.dtype, call.x.dtype))
 
 
 def broken_lags(call: Call, h: Tensor) -> Tensor | None:
