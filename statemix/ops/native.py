@@ -39,7 +39,7 @@ def scans_of(library: Library) -> Scans:
     return Scans(lambda call, way: call.m <= library.max_size, forward, backward)
 
 
-def problem(call: Call) -> scans.Problem:
+def problem(call: Call) -> scans.Floats:
     return scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences)
 
 

@@ -1,7 +1,5 @@
 """Launching the sweeps: tensors in, tensors out.
 
-`block` chooses the block recurrence, with X (B, T, n, m, c) and x (B, T, n, m), or the companion one, with X (B, T, n, c) and
-x (B, T, n).  A gate function of None means that X holds coefficients (c = m); otherwise X holds raw gates (c = m + 1).
 Inputs are float32, bfloat16 or float16, states and sums float32.  Outputs and gradients are written in the dtype they are wanted in.
 """
 
@@ -12,42 +10,22 @@ from torch import Tensor
 
 from statemix.kernels.gpu import sweeps
 from statemix.kernels.gpu.plan import Plan, next_power_of_2
+from statemix.kernels.problem import Problem
 
 OPTIONS = {"num_warps": 1, "num_stages": 1, "enable_fp_fusion": True}
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One scan: its inputs, contiguous, how they divide into sequences, and the plan."""
+class Planned(Problem):
+    """A scan and the plan for it."""
 
-    block: bool
-    gate: str | None
-    X: Tensor
-    x: Tensor
-    h0: Tensor | None
-    cu_seqlens: Tensor | None
-    mask: Tensor | None
-    reverse: bool
     plan: Plan
-
-    @property
-    def m(self) -> int:
-        return self.X.shape[-1] - (self.gate is not None)
-
-    @property
-    def sequences(self) -> int:
-        """S: the batch, or the sequences packed into it."""
-        return self.x.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
 
     @property
     def tiles(self) -> int:
         """Tiles of lanes that hold all rows of a step."""
         rows = next_power_of_2(self.m) if self.block else 1
         return -(-self.x.shape[2] * rows // self.plan.lanes)
-
-    def states(self) -> Tensor:
-        """Unwritten states (S, n, m)."""
-        return self.x.new_empty((self.sequences, self.x.shape[2], self.m), dtype=torch.float32)
 
     def constants(self) -> dict[str, object]:
         """What is compiled into a sweep."""
@@ -74,13 +52,13 @@ def problem(
     mask: Tensor | None,
     reverse: bool,
     plan: Plan,
-) -> Problem:
+) -> Planned:
     """Bring the arguments of an op into the form that the sweeps read."""
     h0, cu_seqlens, mask = (None if y is None else y.contiguous() for y in (h0, cu_seqlens, mask))
-    return Problem(block, gate, X.contiguous(), x.contiguous(), h0, cu_seqlens, mask, reverse, plan)
+    return Planned(block, gate, X.contiguous(), x.contiguous(), h0, cu_seqlens, mask, reverse, plan)
 
 
-def cut(scan: Problem) -> Chunks:
+def cut(scan: Planned) -> Chunks:
     """Chunks in the order of sequences, at least one to each; computed on the device, so that nothing waits for it.
 
     How many chunks packed sequences have is known there only; `count` is at least as large, and chunks beyond the last have no steps.
@@ -97,7 +75,7 @@ def cut(scan: Problem) -> Chunks:
     return Chunks(count, 0, owner.clamp(max=S - 1), first)
 
 
-def forward(scan: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def forward(scan: Planned, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """(h, final), h in `dtype`."""
     h, final = torch.empty_like(scan.x, dtype=dtype), scan.states()
     if final.numel() == 0:
@@ -113,7 +91,7 @@ def forward(scan: Problem, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def backward(
-    scan: Problem, h: Tensor, dh: Tensor, dfinal: Tensor, lags: Tensor | None, dtypes: tuple[torch.dtype, torch.dtype]
+    scan: Planned, h: Tensor, dh: Tensor, dfinal: Tensor, lags: Tensor | None, dtypes: tuple[torch.dtype, torch.dtype]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0), the first two in `dtypes`.
 
@@ -134,7 +112,7 @@ def backward(
     return dX, dx, dh0
 
 
-def sweep(kernel, scan: Problem, chunks: Chunks | None, tensors: tuple[Tensor | None, ...]) -> None:
+def sweep(kernel, scan: Planned, chunks: Chunks | None, tensors: tuple[Tensor | None, ...]) -> None:
     """Launch `forward` or `backward`, one warp for each tile of each chunk, or of each sequence."""
     count = scan.sequences if chunks is None else chunks.count
     places = (scan.cu_seqlens, None, None) if chunks is None else (scan.cu_seqlens, chunks.owner, chunks.first)
@@ -143,7 +121,7 @@ def sweep(kernel, scan: Problem, chunks: Chunks | None, tensors: tuple[Tensor | 
     kernel[(count * scan.tiles,)](*tensors, *places, *sizes, **scan.constants(), **chosen, **OPTIONS)
 
 
-def summarised(scan: Problem, chunks: Chunks, columns: int) -> Tensor:
+def summarised(scan: Planned, chunks: Chunks, columns: int) -> Tensor:
     """(chunks, m + 1, n, m): of each chunk the columns of its matrix, and the end of its sweep from zero if `columns` exceeds m."""
     n, m, together = scan.x.shape[2], scan.m, min(columns, scan.plan.together)
     ends = scan.x.new_empty((chunks.count, m + 1, n, m), dtype=torch.float32)
@@ -154,7 +132,7 @@ def summarised(scan: Problem, chunks: Chunks, columns: int) -> Tensor:
     return ends
 
 
-def joined(scan: Problem, chunks: Chunks, ends: Tensor, h0: Tensor | None, *, adjoint: bool) -> Tensor:
+def joined(scan: Planned, chunks: Chunks, ends: Tensor, h0: Tensor | None, *, adjoint: bool) -> Tensor:
     """(chunks, n, m): the state that enters each chunk."""
     n, m = scan.x.shape[2], scan.m
     entries = scan.x.new_zeros((chunks.count, n, m), dtype=torch.float32)
