@@ -1,9 +1,10 @@
-# make demo    set up, then train ten small models and see what mixing buys: a table, and demo.html
-# make test    set up, then run the tests (test-all: the slow ones too)
-# make check   format, lint, types, layering, spelling
-# make report  set up, then render every table and figure of the paper from results/ into report/
-# make bench   set up, then time the scans on this machine
-# make clean   remove everything the other targets made
+# make demo      set up, then train ten small models and see what mixing buys: a table, and demo.html
+# make test      set up, then run the tests (test-all: the slow ones too)
+# make test-gpu  set up, then all tests of the GPU kernels, without a GPU: in Triton's interpreter, and compiled ahead of time
+# make check     format, lint, types, layering, spelling
+# make report    set up, then render every table and figure of the paper from results/ into report/
+# make bench     set up, then time the scans on this machine
+# make clean     remove everything the other targets made
 #
 # Each target creates .venv and installs what it needs; nothing is done twice.
 
@@ -13,7 +14,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo report test test-all check format bench clean
+.PHONY: demo report test test-all test-gpu check format bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
@@ -26,6 +27,11 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
+
+test-gpu: $(VENV)/.dev
+	TRITON_INTERPRET=1 STATEMIX_KERNELS=off $(BIN)/python -m pytest -n 2 tests/gpu_interpreted.py
+	TRITON_INTERPRET=0 $(BIN)/python -m pytest -n 2 tests/gpu_compiled.py
+	$(BIN)/python -m pytest tests/test_gpu.py --deselect tests/test_gpu.py::test_interpreted --deselect tests/test_gpu.py::test_compiled
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

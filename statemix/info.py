@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from statemix import __version__
+from statemix.ops import gpu
 from statemix.ops.registry import KernelChoice, cpu_library, kernel_choices
 
 PACKAGES = ("torch", "numpy", "safetensors", "triton", "transformers")
@@ -22,18 +23,21 @@ class Report:
     versions: dict[str, str]
     threads: dict[str, int]
     cpu_library: str
+    gpu_kernels: str
     devices: list[str]
     kernels: list[KernelChoice]
 
 
 def collect() -> Report:
-    """Ask this machine."""
+    """Ask this machine; on a GPU, let the kernel of every scan check itself."""
+    for i in range(torch.cuda.device_count()):
+        gpu.check_all(torch.device("cuda", i))
     versions = {"statemix": __version__, "python": platform.python_version()}
     versions |= {package: installed_version(package) for package in PACKAGES}
     threads = {"intra-op": torch.get_num_threads(), "inter-op": torch.get_num_interop_threads()}
     gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     devices = ["cpu", *(gpus or ["no GPU that torch sees"])]
-    return Report(versions, threads, cpu_library(), devices, kernel_choices())
+    return Report(versions, threads, cpu_library(), gpu.describe(), devices, kernel_choices())
 
 
 def installed_version(package: str) -> str:
@@ -56,6 +60,7 @@ def print_info(*, as_json: bool) -> None:
         facts.add_row(f"{name} threads", str(count))
     facts.add_row("devices", ", ".join(report.devices))
     facts.add_row("CPU library", report.cpu_library)
+    facts.add_row("GPU kernels", report.gpu_kernels)
     kernels = Table("scan", "device", "computed by", "because")
     kernels.columns[0].no_wrap = True
     for choice in report.kernels:

@@ -93,3 +93,12 @@ def random_mask(B: int, T: int, seed: int) -> Tensor:
 
 def bounds(lengths: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
     return torch.tensor([0, *lengths], dtype=dtype).cumsum(0).to(dtype)
+
+
+def run(scan, inputs, settings, dtype):
+    """Outputs, final states and all gradients of `scan` in `dtype`, as float64."""
+    leaves = [x.to(dtype).requires_grad_() for x in inputs]
+    h, final = scan(*leaves, **settings)
+    weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)
+    gradients = torch.autograd.grad((h.double() * weights).sum() + final.double().sum(), leaves, materialize_grads=True)
+    return [y.detach().double() for y in (h, final, *gradients)]

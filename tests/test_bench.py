@@ -1,15 +1,16 @@
 """The bench command measures what it says, at sizes small enough for a test; how long anything takes is not asserted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from statemix import BDLRU
-from statemix.bench import error, lm_step, memory, rivals, speed, step
-from statemix.bench.measure import Contest, hold
+from statemix.bench import error, gpu, lm_step, memory, rivals, speed, step
+from statemix.bench.measure import Contest, Row, hold
 from statemix.cli import main
-from statemix.commands.bench import RIVALS
+from statemix.commands.bench import ANYWHERE, RIVALS
 from statemix.kernels.cpu.library import Missing, load
 
 SMALL = ["--batch", "2", "--length", "8", "--blocks", "8", "--block-sizes", "1", "3", "--rounds", "1"]
@@ -60,7 +61,8 @@ def test_rivals_compute_the_same_scan():
     truth = rivals.ours(gates, v)
     for scan in (rivals.by_hop_scan, rivals.by_loop):
         torch.testing.assert_close(scan(gates, v), truth, rtol=1e-4, atol=1e-6)
-    assert tuple(rivals.RIVALS) == RIVALS
+    assert set(rivals.RIVALS) == {name for names in RIVALS.values() for name in names}
+    assert set(rivals.PACKAGES) | set(ANYWHERE) == set(rivals.RIVALS)
 
 
 @pytest.mark.parametrize(("package", "names"), [("mambapy", ["mamba.py"]), ("jax", ["jax scan", "jax associative_scan"])])
@@ -126,7 +128,9 @@ def test_a_contest_is_over_its_reference():
         (["speed", "--rounds", "0"], "--rounds must be at least 1, got 0"),
         (["speed", "--batch", "-1"], "--batch must be at least 1, got -1"),
         (["speed", "--block-sizes", "2", "0"], "--block-sizes must be at least 1, got 0"),
-        (["speed", "--rivals", "fla"], "--rivals must be among 'hop_scan'.* got 'fla'"),
+        (["speed", "--rivals", "fla"], "--rivals must be among 'hop_scan'.* on cpu, got 'fla'"),
+        (["speed", "--device", "cuda", "--rivals", "mamba.py"], "--rivals must be among 'hop_scan'.* on cuda, got 'mamba.py'"),
+        (["speed", "--dtype", "bfloat16"], "--dtype must be float32 on the CPU, got bfloat16. Add --device cuda."),
         (["speed", "--out", "no/such/folder/x.jsonl"], "cannot write to --out no/such/folder/x.jsonl: No such file or directory"),
         (["memory", "--width", "10"], "--width must be a multiple of --block-size 4, got 10"),
         (["decode", "--positions", "0"], "--positions must be at least 1, got 0"),
@@ -144,3 +148,24 @@ def test_the_language_models_of_a_contest_are_of_one_size_and_one_function():
     losses = {name: entrant() for name, entrant in contest.entrants.items()}
     assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
     assert losses["nn.LSTM"] != losses["BD-LRU, m = 4"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_told():
+    with pytest.raises(SystemExit, match="--device cuda needs a GPU, and torch sees none"):
+        main(["bench", "speed", "--device", "cuda"])
+
+
+def test_rivals_on_a_gpu_by_size():
+    sizes = {m: (2, T, 8, m) for m, T in ((1, 64), (2, 64), (3, 60))}
+    names = {m: [name for name in RIVALS["cuda"] if rivals.takes(name, size)] for m, size in sizes.items()}
+    assert set(names[1]) - set(names[2]) == {"fla HGRN", "accelerated-scan"}
+    assert names[2] == names[3]
+    assert not rivals.takes("accelerated-scan", (2, 60, 8, 1))
+
+
+def test_bandwidth_over_the_copy():
+    """Where the device does not tell its bandwidth, the copy stands for it."""
+    copy = Row("kernel", "s", "copy", 1, 2.0, "ms", "copy", 1.0, 3)
+    rows = gpu.bandwidth_rows([copy, replace(copy, entrant="kernel", value=4.0, ratio=2.0)], 8_000_000)
+    assert [(row.value, row.unit, row.ratio) for row in rows] == [(4.0, "GB/s", 1.0), (2.0, "GB/s", 0.5)]

@@ -7,7 +7,7 @@ import ctypes
 
 import pytest
 import torch
-from cases import CASES, EACH_SCAN, Case, bounds, random_mask
+from cases import CASES, EACH_SCAN, Case, bounds, random_mask, run
 from test_package import python
 
 from statemix import BDLRU
@@ -35,14 +35,6 @@ def threads(request):
     torch.set_num_threads(request.param)
     yield request.param
     torch.set_num_threads(1)
-
-
-def run(scan, inputs, settings, dtype):
-    leaves = [x.to(dtype).requires_grad_() for x in inputs]
-    h, final = scan(*leaves, **settings)
-    weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)
-    gradients = torch.autograd.grad((h.double() * weights).sum() + final.double().sum(), leaves, materialize_grads=True)
-    return [y.detach().double() for y in (h, final, *gradients)]
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)

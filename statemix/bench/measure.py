@@ -1,6 +1,7 @@
 """Timing side by side: every entrant of a contest runs once a round, and only ratios within a contest are worth comparing.
 
-One thread is timed in CPU seconds of the process, more threads in seconds of the clock.  A time is the median over rounds.
+One thread is timed in CPU seconds of the process, more threads in seconds of the clock, a GPU by its own events, several calls between two
+of them.  A time is the median over rounds.
 """
 
 import json
@@ -18,10 +19,12 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from statemix import __version__
+from statemix.ops import gpu
 from statemix.ops.registry import cpu_library
 
 SLOW = 1.0  # seconds from which an entrant takes part in fewer rounds
 ROUNDS_WHEN_SLOW = 3
+CALLS = 10  # of an entrant between two events of a GPU
 PAUSE = 0.1  # seconds before each timing, in which another entrant's threads end what they are still about
 ERRORS = Console(stderr=True)
 
@@ -35,6 +38,8 @@ class Contest:
     reference: str
     entrants: dict[str, Callable[[], object]]
     threads: int = 1
+    device: str = "cpu"
+    moved: int = 0  # bytes that every entrant reads and writes, if that is known
 
 
 @dataclass(frozen=True)
@@ -62,13 +67,29 @@ def threads_of_torch(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def clock(threads: int) -> Callable[[], float]:
-    return time.process_time if threads == 1 else time.perf_counter
+def seconds(entrant: Callable[[], object], contest: Contest) -> float:
+    """How long one call takes."""
+    if contest.device == "cuda":
+        return gpu_seconds(entrant)
+    now = time.process_time if contest.threads == 1 else time.perf_counter
+    start = now()
+    entrant()
+    return now() - start
+
+
+def gpu_seconds(entrant: Callable[[], object]) -> float:
+    """The same on a GPU, over calls that follow each other without waiting."""
+    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(CALLS):
+        entrant()
+    stop.record()
+    torch.cuda.synchronize()
+    return 1e-3 * start.elapsed_time(stop) / CALLS
 
 
 def hold(contest: Contest, rounds: int) -> list[Row]:
     """Run the contest: one round to warm up, then `rounds` of them."""
-    now = clock(contest.threads)
     times: dict[str, list[float]] = {name: [] for name in contest.entrants}
     with threads_of_torch(contest.threads):
         for entrant in contest.entrants.values():
@@ -80,9 +101,7 @@ def hold(contest: Contest, rounds: int) -> list[Row]:
                 time.sleep(PAUSE)
                 if round_ and statistics.median(times[name]) < SLOW:
                     entrant()  # as in a loop of training steps: not woken from a pause
-                start = now()
-                entrant()
-                times[name].append(now() - start)
+                times[name].append(seconds(entrant, contest))
     reference = statistics.median(times[contest.reference])
     return [
         Row(
@@ -117,7 +136,8 @@ def check_writable(out: Path | None) -> None:
 
 def machine() -> dict[str, str]:
     """What the numbers were measured on."""
-    return {"statemix": __version__, "torch": torch.__version__, "processor": processor(), "library": cpu_library()}
+    facts = {"statemix": __version__, "torch": torch.__version__, "processor": processor(), "library": cpu_library()}
+    return facts | ({"gpu": torch.cuda.get_device_name(), "gpu_kernels": gpu.describe()} if torch.cuda.is_available() else {})
 
 
 def processor() -> str:

@@ -17,14 +17,14 @@ from statemix.ops import gated_block_scan, hop_scan
 
 Entrant = Callable[[], object]
 SIZES = tuple[int, int, int, int]
-INSTALL = "pip install 'statemix[bench]'"
+INSTALL = "pip install 'statemix[bench]', or on a GPU 'statemix[bench-gpu]'"
 
 
 def inputs(sizes: SIZES) -> tuple[Tensor, Tensor]:
-    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m)."""
-    generator = torch.Generator().manual_seed(0)
-    gates = torch.randn(*sizes, sizes[-1] + 1, generator=generator)
-    return gates.requires_grad_(), torch.randn(sizes, generator=generator).requires_grad_()
+    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m), on torch's default device and in its default dtype."""
+    torch.manual_seed(0)
+    gates = torch.randn(*sizes, sizes[-1] + 1)
+    return gates.requires_grad_(), torch.randn(sizes).requires_grad_()
 
 
 def differentiated(scan: Callable[[Tensor, Tensor], Tensor], sizes: SIZES) -> Entrant:
@@ -115,6 +115,65 @@ def jax_entrant(sizes: SIZES, parallel: bool) -> Entrant:
     return lambda: jx.block_until_ready(gradient(gates, v))
 
 
+def fla_hgrn(sizes: SIZES) -> Entrant:
+    """The recurrent kernel of HGRN in flash-linear-attention, for diagonal recurrences."""
+    from fla.ops.hgrn import fused_recurrent_hgrn
+
+    def scan(gates: Tensor, v: Tensor) -> Tensor:
+        log_w = torch.log_softmax(gates, -1)
+        return fused_recurrent_hgrn((log_w[..., -1].exp() * v).flatten(2), log_w[..., 0].flatten(2))[0].view_as(v)
+
+    return differentiated(scan, sizes)
+
+
+def fla_gated_deltanet(sizes: SIZES) -> Entrant:
+    """The chunked kernel of Gated DeltaNet in flash-linear-attention: another mixer, as wide, in heads of up to 64."""
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+    B, T, n, m = sizes
+    head = min(64, n * m)
+    heads = n * m // head
+    q, k, v = (torch.randn(B, T, heads, head, requires_grad=True) for _ in range(3))
+    decay, beta = torch.randn(B, T, heads, requires_grad=True), torch.randn(B, T, heads, requires_grad=True)
+    weight = torch.ones_like(v)
+
+    def call() -> object:
+        log_decay = torch.nn.functional.logsigmoid(decay.float())
+        o = chunk_gated_delta_rule(q, k, v, log_decay, beta.sigmoid(), use_qk_l2norm_in_kernel=True)[0]
+        return torch.autograd.grad(o, (q, k, v, decay, beta), weight)
+
+    return call
+
+
+def mamba_ssm(sizes: SIZES) -> Entrant:
+    """The selective scan of mamba-ssm: another mixer, as wide, with 16 states to a channel."""
+    from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
+
+    B, T, n, m = sizes
+    u, delta = (torch.randn(B, n * m, T, requires_grad=True) for _ in range(2))
+    read, write = (torch.randn(B, 16, T, requires_grad=True) for _ in range(2))
+    A = -torch.rand(n * m, 16, dtype=torch.float32)
+    weight = torch.ones_like(u)
+
+    def call() -> object:
+        y = selective_scan_fn(u, delta, A, write, read, delta_softplus=True)
+        return torch.autograd.grad(y, (u, delta, read, write), weight)
+
+    return call
+
+
+def accelerated_scan(sizes: SIZES) -> Entrant:
+    """The warp scan of accelerated-scan, for diagonal recurrences whose length is a power of two."""
+    from accelerated_scan.warp import scan as warp_scan
+
+    def scan(gates: Tensor, v: Tensor) -> Tensor:
+        w = torch.softmax(gates, -1)
+        a, b = (y.flatten(2).transpose(1, 2).contiguous() for y in (w[..., 0], w[..., -1] * v))
+        return warp_scan(a, b).transpose(1, 2).reshape(v.shape)
+
+    return differentiated(scan, sizes)
+
+
 RIVALS: dict[str, Callable[[SIZES], Entrant]] = {
     "hop_scan": lambda sizes: differentiated(by_hop_scan, sizes),
     "hop_scan compiled": compiled_hop_scan,
@@ -123,8 +182,21 @@ RIVALS: dict[str, Callable[[SIZES], Entrant]] = {
     "mamba.py": mamba_py,
     "jax scan": lambda sizes: jax_entrant(sizes, parallel=False),
     "jax associative_scan": lambda sizes: jax_entrant(sizes, parallel=True),
+    "fla HGRN": fla_hgrn,
+    "fla GatedDeltaNet": fla_gated_deltanet,
+    "mamba-ssm": mamba_ssm,
+    "accelerated-scan": accelerated_scan,
 }
-PACKAGES = {"mamba.py": "mambapy", "jax scan": "jax", "jax associative_scan": "jax"}
+PACKAGES = {
+    "mamba.py": "mambapy",
+    "jax scan": "jax",
+    "jax associative_scan": "jax",
+    "fla HGRN": "fla",
+    "fla GatedDeltaNet": "fla",
+    "mamba-ssm": "mamba_ssm",
+    "accelerated-scan": "accelerated_scan",
+}
+DIAGONAL = ("mamba.py", "fla HGRN", "accelerated-scan")
 
 
 def available(names: tuple[str, ...]) -> list[str]:
@@ -135,7 +207,12 @@ def available(names: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in missing]
 
 
+def takes(name: str, sizes: SIZES) -> bool:
+    """Whether a rival computes scans of these sizes."""
+    _, T, _, m = sizes
+    return (m == 1 or name not in DIAGONAL) and (name != "accelerated-scan" or T & (T - 1) == 0)
+
+
 def contest_entrants(sizes: SIZES, names: list[str]) -> dict[str, Entrant]:
     """Ours and the rivals `names`, at one size."""
-    diagonal = [name for name in names if name != "mamba.py" or sizes[-1] == 1]
-    return {"statemix": differentiated(ours, sizes), **{name: RIVALS[name](sizes) for name in diagonal}}
+    return {"statemix": differentiated(ours, sizes), **{name: RIVALS[name](sizes) for name in names if takes(name, sizes)}}

@@ -9,18 +9,19 @@ length    time a token, from short sequences to long ones, at equal B · T
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from statemix.bench import gpu
 from statemix.bench.lm_step import lm_contest
 from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
 from statemix.kernels.cpu import pool
-from statemix.kernels.cpu.library import Library, Missing, load
+from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
 from statemix.kernels.lanes import LANES, Sizes
 from statemix.layers import BDLRU
@@ -50,37 +51,39 @@ class SpeedConfig:
     threads: tuple[int, ...]
     rivals: tuple[str, ...]
     rounds: int
+    device: str = "cpu"
+    dtype: str = "float32"
 
 
 def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     """The contests of one part; inputs are made when their turn comes."""
-    B, T, n = config.batch, config.length, config.blocks
+    B, T, n, device = config.batch, config.length, config.blocks, config.device
     if part == "kernel":
-        library = load()
         for block in (True, False):
             for m in config.block_sizes:
-                yield from kernel_contests(library, block, B, T, n, m)
+                yield from gpu.kernel_contests(block, (B, T, n, m)) if device == "cuda" else kernel_contests(block, B, T, n, m)
     if part == "scan":
         names = available(config.rivals)
         for threads in config.threads:
             for m in config.block_sizes:
                 sizes = (B, T, n, m)
-                yield Contest(part, f"(B, T, n, m) = {sizes}", "statemix", contest_entrants(sizes, names), threads)
+                yield Contest(part, f"(B, T, n, m) = {sizes}", "statemix", contest_entrants(sizes, names), threads, device)
     if part == "layer":
         for threads in config.threads:
-            yield layer_contest(B, T, n, 4, threads)
+            yield replace(layer_contest(B, T, n, 4, threads), device=device)
     if part == "step":
-        yield step_contest()
+        yield replace(step_contest(), device=device)
     if part == "lm":
-        yield lm_contest()
+        yield replace(lm_contest(), device=device)
     if part == "length":
         shapes = [(B * T // length, length) for length in (64, 256, 1024, 4096, 16384, 65536) if length <= B * T]
         entrants = {f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4)) for b, length in shapes}
-        yield Contest(part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants)
+        yield Contest(part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants, device=device)
 
 
-def kernel_contests(library: Library | Missing, block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
+def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
     """Forward and backward of one kernel in the order of lanes, each against its floor."""
+    library = load()
     if isinstance(library, Missing):
         raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
     sizes = Sizes(n, m, m if block else 1)
@@ -152,12 +155,27 @@ def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
 def print_speed(config: SpeedConfig, out: Path | None) -> None:
     """Measure part after part; print each as a table, and append JSON lines to `out`."""
     check_writable(out)
-    for part in config.parts:
-        rows: list[Row] = []
-        with show_progress() as progress:
-            task = progress.add_task(part)
-            results = thread_rows(config) if part == "threads" else (hold(contest, config.rounds) for contest in contests(config, part))
-            for result in results:
-                progress.update(task, description=f"{part}: {result[0].setting} done")
-                rows += result
-        report(TITLES[part], rows, out)
+    if config.device == "cuda":
+        config = gpu.checked(config)
+    with gpu.defaults(config.device, config.dtype):
+        for part in config.parts:
+            rows: list[Row] = []
+            reached: list[Row] = []
+            with show_progress() as progress:
+                task = progress.add_task(part)
+                for result, moved in results(config, part):
+                    progress.update(task, description=f"{part}: {result[0].setting} done")
+                    rows += result
+                    reached += gpu.bandwidth_rows(result, moved) if moved else []
+            report(TITLES[part], rows, out)
+            if reached:
+                report("bandwidth reached", reached, out)
+
+
+def results(config: SpeedConfig, part: str) -> Iterator[tuple[list[Row], int]]:
+    """The rows of each contest of a part, and the bytes it moved if known."""
+    if part == "threads":
+        for rows in thread_rows(config):
+            yield rows, 0
+    for contest in contests(config, part):
+        yield hold(contest, config.rounds), contest.moved

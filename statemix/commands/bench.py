@@ -8,7 +8,11 @@ import tyro
 
 from statemix.commands.check import check_positive
 
-RIVALS = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM", "mamba.py", "jax scan", "jax associative_scan")
+ANYWHERE = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM")
+RIVALS = {
+    "cpu": (*ANYWHERE, "mamba.py", "jax scan", "jax associative_scan"),
+    "cuda": (*ANYWHERE, "fla HGRN", "fla GatedDeltaNet", "mamba-ssm", "accelerated-scan"),
+}
 Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm"]
 
 
@@ -19,10 +23,15 @@ class Speed:
     kernel: over a loop that only moves the same bytes. scan: as users call it, others over ours. layer: over its projections alone.
     threads: over one thread. length: time a token from T = 64 to 65,536. step: a training step of a small model, with other scans.
     lm: an optimiser step of a language model, with the paper's scan and with an LSTM.
+    On a GPU, kernel also tells the bandwidth that is reached, and there is no part threads.
     """
 
     parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step", "lm")
     """What to measure."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where: cuda is any GPU that torch sees, AMD's too."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of gates and values; bfloat16 on a GPU only."""
     batch: int = 8
     """Sequences B."""
     length: int = 2048
@@ -33,8 +42,8 @@ class Speed:
     """Block sizes m of the parts kernel and scan."""
     threads: tuple[int, ...] = (1,)
     """Numbers of threads for scan, layer and threads; one is timed in CPU seconds, more by the clock."""
-    rivals: tuple[str, ...] = RIVALS
-    """Who else takes part in scan. Compiling hop_scan takes a minute or more for each size."""
+    rivals: tuple[str, ...] | None = None
+    """Who else takes part in scan; all that run on the device if not given. Compiling hop_scan takes a minute or more for each size."""
     rounds: int = 7
     """Timings to take the median of; slow entrants are timed three times."""
     out: Path | None = None
@@ -43,13 +52,17 @@ class Speed:
     def run(self) -> None:
         for option in ("batch", "length", "blocks", "rounds", "threads", "block_sizes"):
             check_positive(option, getattr(self, option))
-        for rival in self.rivals:
-            if rival not in RIVALS:
-                raise SystemExit(f"statemix: --rivals must be among {', '.join(map(repr, RIVALS))}, got {rival!r}.")
+        known = RIVALS[self.device]
+        for rival in self.rivals or ():
+            if rival not in known:
+                raise SystemExit(f"statemix: --rivals must be among {', '.join(map(repr, known))} on {self.device}, got {rival!r}.")
+        if self.dtype != "float32" and self.device == "cpu":
+            raise SystemExit(f"statemix: --dtype must be float32 on the CPU, got {self.dtype}. Add --device cuda.")
         from statemix.bench.speed import SpeedConfig, print_speed
 
         sizes = (self.batch, self.length, self.blocks, self.block_sizes)
-        print_speed(SpeedConfig(self.parts, *sizes, self.threads, self.rivals, self.rounds), self.out)
+        rivals = known if self.rivals is None else self.rivals
+        print_speed(SpeedConfig(self.parts, *sizes, self.threads, rivals, self.rounds, self.device, self.dtype), self.out)
 
 
 @dataclass(frozen=True)

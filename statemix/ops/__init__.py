@@ -1,6 +1,6 @@
 """Scans as functions of tensors: every one differentiable, stateful, packed, masked and reversible."""
 
-from statemix.ops import native
+from statemix.ops import gpu, native
 from statemix.ops.block import block_scan, block_step
 from statemix.ops.companion import companion_scan, companion_step
 from statemix.ops.expanded import expanded_companion_scan, expanded_companion_step
@@ -24,3 +24,4 @@ __all__ = [
 ]
 
 native.install()
+gpu.install()

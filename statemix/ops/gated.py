@@ -113,9 +113,12 @@ def define_gated_scan(scan: Scan) -> GatedScan:
     def fake(gates, v, h0, cu_seqlens, mask, reverse, gate):
         return empty_outputs(gates, v, gates.shape[-1] - 1, Sequences(cu_seqlens, mask, reverse))
 
+    def adjoint_body(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
+        dgates, dv, dh0 = gated.adjoint(dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, reverse), gate)
+        return dgates.to(gates.dtype), dv.to(v.dtype), dh0
+
     def adjoint_fake(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        dtype = state_dtype(gates, v)
-        return tuple(y.new_empty(y.shape, dtype=dtype) for y in (gates, v, dh_final))
+        return gates.new_empty(gates.shape), v.new_empty(v.shape), dh_final.new_empty(dh_final.shape, dtype=state_dtype(gates, v))
 
     def setup_context(ctx, inputs, output):
         gates, v, h0, cu_seqlens, mask, ctx.reverse, ctx.gate = inputs
@@ -137,9 +140,7 @@ def define_gated_scan(scan: Scan) -> GatedScan:
     define_op(
         f"{gated.name}_backward",
         f"(Tensor dh, Tensor dh_final, Tensor gates, Tensor v, Tensor h, {tail}) -> (Tensor, Tensor, Tensor)",
-        lambda dh, dh_final, gates, v, h, h0, cu, mask, reverse, gate: gated.adjoint(
-            dh, dh_final, gates, v, h, h0, Sequences(cu, mask, reverse), gate
-        ),
+        adjoint_body,
         adjoint_fake,
     )
     define_gradient(gated.name, backward, setup_context)

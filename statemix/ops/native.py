@@ -1,24 +1,18 @@
-"""The compiled CPU scans in front of the plain ones.
-
-They compute in float32, for inputs in float32, bfloat16 and float16; float64, and sizes above the library's largest m, take the plain body.
-"""
+"""The compiled CPU scans and layers in front of the plain ones, up to the library's largest m."""
 
 import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from statemix.kernels.cpu import layer, pool, scans
 from statemix.kernels.cpu.library import Library, Missing, load
 from statemix.kernels.lanes import Sizes
+from statemix.ops.kernels import Call, Scans, register_scans
 from statemix.ops.layer import LAYER_KERNELS, Inputs, LayerKernel, Weights, find_layer_kernel
-from statemix.ops.precision import output_dtype, state_dtype
-from statemix.ops.registry import BODIES, register_kernel
+from statemix.ops.registry import BODIES, Gradients, Pair, register_kernel
 from statemix.ops.segments import Sequences, checked_bounds
-
-SCANS = {"block_scan": True, "companion_scan": False}
 
 
 def install() -> None:
@@ -27,60 +21,27 @@ def install() -> None:
     if isinstance(library, Missing):
         return
     label = f"C++, {library.instruction_set}"
-    for name, block in SCANS.items():
-        register_kernel(name, "cpu", plain_forward(library, name, block), label)
-        register_kernel(f"{name}_backward", "cpu", plain_backward(library, name, block), label)
-        register_kernel(f"gated_{name}", "cpu", gated_forward(library, f"gated_{name}", block), label)
-        register_kernel(f"gated_{name}_backward", "cpu", gated_backward(library, f"gated_{name}", block), label)
+    register_scans("cpu", scans_of(library), label)
     register_kernel("recurrent_layer", "cpu", layer_forward(library), label)
     register_kernel("recurrent_layer_backward", "cpu", layer_backward(library), label)
     LAYER_KERNELS["cpu"] = LayerKernel(library.max_size, saved_shapes)
 
 
-def fits(library: Library, X: Tensor, x: Tensor, m: int) -> bool:
-    """Whether the library computes a scan of this dtype and size."""
-    return state_dtype(X, x) == torch.float32 and m <= library.max_size
+def scans_of(library: Library) -> Scans:
+    """The library's scans."""
+
+    def forward(call: Call) -> Pair:
+        check_bounds(call.sequences.cu_seqlens, call.x)
+        return scans.forward(library, problem(call))
+
+    def backward(call: Call, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
+        return scans.backward(library, problem(call), h, dh, dh_final)
+
+    return Scans(lambda call, way: call.m <= library.max_size, forward, backward)
 
 
-def plain_forward(library: Library, name: str, block: bool) -> Callable[..., Any]:
-    def kernel(X, x, h0, cu_seqlens, mask, reverse):
-        if not fits(library, X, x, X.shape[-1]):
-            return BODIES[name](X, x, h0, cu_seqlens, mask, reverse)
-        check_bounds(cu_seqlens, x)
-        h, final = scans.forward(library, scans.problem(block, None, X, x, h0, cu_seqlens, mask, reverse))
-        return h.to(output_dtype(X, x)), final
-
-    return kernel
-
-
-def gated_forward(library: Library, name: str, block: bool) -> Callable[..., Any]:
-    def kernel(gates, v, h0, cu_seqlens, mask, reverse, gate):
-        if not fits(library, gates, v, gates.shape[-1] - 1):
-            return BODIES[name](gates, v, h0, cu_seqlens, mask, reverse, gate)
-        check_bounds(cu_seqlens, v)
-        h, final = scans.forward(library, scans.problem(block, gate, gates, v, h0, cu_seqlens, mask, reverse))
-        return h.to(output_dtype(gates, v)), final
-
-    return kernel
-
-
-def plain_backward(library: Library, name: str, block: bool) -> Callable[..., Any]:
-    def kernel(dh, dh_final, X, h, h0, cu_seqlens, mask, reverse):
-        if not fits(library, X, h, X.shape[-1]):
-            return BODIES[f"{name}_backward"](dh, dh_final, X, h, h0, cu_seqlens, mask, reverse)
-        # The driver enters no gradient of a scan whose coefficients are given; h stands in for its shape.
-        return scans.backward(library, scans.problem(block, None, X, h, h0, cu_seqlens, mask, reverse), h, dh, dh_final)
-
-    return kernel
-
-
-def gated_backward(library: Library, name: str, block: bool) -> Callable[..., Any]:
-    def kernel(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        if not fits(library, gates, v, gates.shape[-1] - 1):
-            return BODIES[f"{name}_backward"](dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate)
-        return scans.backward(library, scans.problem(block, gate, gates, v, h0, cu_seqlens, mask, reverse), h, dh, dh_final)
-
-    return kernel
+def problem(call: Call) -> scans.Floats:
+    return scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences)
 
 
 def layer_forward(library: Library) -> Callable[..., Any]:

@@ -5,6 +5,8 @@ A scan is two ops.  With X the transition (A, a, or gates), x its driver (b or v
     h, h_final = statemix::name          (X, x, h0, sequences)
     dX, dx, dh0 = statemix::name_backward(dh, dh_final, X, h, h0, sequences)
 
+dX and dx come in the dtype of X and h, so that no kernel writes more than is kept.
+
 The plain bodies serve every device; `register_kernel` puts a faster one in front, and torch's dispatcher
 chooses.  Where a graph of the gradient itself is wanted, the backward runs in differentiable torch instead.
 """
@@ -24,6 +26,7 @@ NAMESPACE = "statemix"
 DEVICES = ("cpu", "cuda")
 OPS: list[str] = []
 KERNELS: dict[tuple[str, str], str] = {}
+REASONS: dict[tuple[str, str], str] = {}  # why a kernel that could be there is not
 BODIES: dict[str, Callable[..., Any]] = {}
 
 Pair = tuple[Tensor, Tensor]
@@ -68,9 +71,12 @@ def define_scan(
     def fake(X, x, h0, *sequences):
         return empty_outputs(X, x, X.shape[-1], Sequences(*sequences))
 
+    def adjoint_body(dh, dh_final, X, h, h0, *sequences):
+        dX, dx, dh0 = adjoint(dh, dh_final, X, h, h0, Sequences(*sequences))
+        return dX.to(X.dtype), dx.to(h.dtype), dh0
+
     def adjoint_fake(dh, dh_final, X, h, h0, *sequences):
-        dtype = state_dtype(X, h)
-        return tuple(y.new_empty(y.shape, dtype=dtype) for y in (X, h, dh_final))
+        return X.new_empty(X.shape), h.new_empty(h.shape), dh_final.new_empty(dh_final.shape, dtype=state_dtype(X, h))
 
     def setup_context(ctx, inputs, output):
         X, x, h0, cu_seqlens, mask, ctx.reverse = inputs
@@ -92,7 +98,7 @@ def define_scan(
     define_op(
         f"{name}_backward",
         f"(Tensor dh, Tensor dh_final, Tensor X, Tensor h, Tensor? h0, {sequences}) -> (Tensor, Tensor, Tensor)",
-        lambda dh, dh_final, X, h, h0, *s: adjoint(dh, dh_final, X, h, h0, Sequences(*s)),
+        adjoint_body,
         adjoint_fake,
     )
     define_gradient(name, backward, setup_context)
@@ -154,7 +160,14 @@ def kernel_choices() -> list[KernelChoice]:
 def _choose(op: str, device: str) -> KernelChoice:
     if (op, device) in KERNELS:
         return KernelChoice(op, device, KERNELS[op, device], "registered for this op and device")
-    return KernelChoice(op, device, "plain torch", cpu_library() if device == "cpu" else f"no {device} kernel is registered")
+    why = REASONS.get((op, device), f"no {device} kernel is registered")
+    return KernelChoice(op, device, "plain torch", cpu_library() if device == "cpu" else why)
+
+
+def withdraw(name: str, device: str, reason: str) -> None:
+    """Record that the plain body computes `statemix::name` on `device` after all."""
+    KERNELS.pop((name, device), None)
+    REASONS[name, device] = reason
 
 
 def cpu_library() -> str:

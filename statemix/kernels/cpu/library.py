@@ -1,7 +1,6 @@
 """The compiled CPU library, loaded with ctypes: found, or missing for a reason that can be told."""
 
 import ctypes
-import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,8 +8,9 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from statemix.kernels.switch import SWITCH, is_switched_on
+
 ABI_VERSION = 3
-SWITCH = "STATEMIX_KERNELS"
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,7 @@ class Missing:
 @cache
 def load() -> Library | Missing:
     """Load the library once for the process."""
-    switch = os.environ.get(SWITCH, "on").lower()
-    if switch not in ("on", "off", "1", "0", ""):
-        raise ValueError(f"The environment variable {SWITCH} must be 'on' or 'off', got {switch!r}.")
-    if switch in ("off", "0"):
+    if not is_switched_on():
         return Missing(f"switched off by {SWITCH}=off")
     path = find()
     if path is None:

@@ -1,8 +1,4 @@
-"""Calling the compiled scans: float32 tensors in, float32 tensors out.
-
-`block` chooses the block recurrence, with X (B, T, n, m, c) and x (B, T, n, m), or the companion one, with X (B, T, n, c) and
-x (B, T, n).  A gate function of None means that X holds coefficients (c = m); otherwise X holds raw gates (c = m + 1).
-"""
+"""Calling the compiled scans: float32 tensors in, float32 tensors out."""
 
 import ctypes
 from dataclasses import dataclass
@@ -12,6 +8,7 @@ from torch import Tensor
 
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
+from statemix.kernels.problem import Problem
 
 GATES = {None: 0, "softmax": 1, "sigmoid": 2, "relu": 3, "tanh": 4, "linear": 5, "silu": 6, "none": 7}
 POINTER = ctypes.c_void_p
@@ -35,32 +32,14 @@ class ScanGradient(ctypes.Structure):
 
 
 @dataclass(frozen=True)
-class Problem:
-    """One scan: its inputs, contiguous and float32, and how they divide into sequences."""
-
-    block: bool
-    gate: str | None
-    X: Tensor
-    x: Tensor
-    h0: Tensor | None
-    cu_seqlens: Tensor | None
-    mask: Tensor | None
-    reverse: bool
-
-    @property
-    def m(self) -> int:
-        return self.X.shape[-1] - (self.gate is not None)
+class Floats(Problem):
+    """A scan whose inputs are float32."""
 
     def bounds(self) -> Tensor:
         """Where each sequence starts and the last one stops, on the flattened time axis."""
         if self.cu_seqlens is not None:
             return self.cu_seqlens.to(torch.int64).contiguous()
         return torch.arange(self.x.shape[0] + 1) * self.x.shape[1]
-
-    def states(self) -> Tensor:
-        """Unwritten states (S, n, m)."""
-        S = self.x.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
-        return self.x.new_empty((S, self.x.shape[2], self.m))
 
     def structure(self, bounds: Tensor, h: Tensor, final: Tensor | None) -> Scan:
         """The C view; valid while its tensors live."""
@@ -79,13 +58,13 @@ def problem(
     cu_seqlens: Tensor | None,
     mask: Tensor | None,
     reverse: bool,
-) -> Problem:
+) -> Floats:
     """Bring the arguments of an op into the form that the library reads."""
     kept = None if mask is None else mask.contiguous()
-    return Problem(block, gate, as_input(X), as_input(x), None if h0 is None else as_input(h0), cu_seqlens, kept, reverse)
+    return Floats(block, gate, as_input(X), as_input(x), None if h0 is None else as_input(h0), cu_seqlens, kept, reverse)
 
 
-def forward(library: Library, scan: Problem) -> tuple[Tensor, Tensor]:
+def forward(library: Library, scan: Floats) -> tuple[Tensor, Tensor]:
     """(h, final)."""
     bounds, h, final = scan.bounds(), pool.empty_like(scan.x), scan.states()
     arguments = scan.structure(bounds, h, final)
@@ -93,7 +72,7 @@ def forward(library: Library, scan: Problem) -> tuple[Tensor, Tensor]:
     return h, final
 
 
-def backward(library: Library, scan: Problem, h: Tensor, dh: Tensor, dfinal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(library: Library, scan: Floats, h: Tensor, dh: Tensor, dfinal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0)."""
     bounds, h, dh, dfinal = scan.bounds(), as_input(h), as_input(dh), as_input(dfinal)
     dX, dx, dh0 = pool.empty_like(scan.X), pool.empty_like(scan.x), scan.states()
