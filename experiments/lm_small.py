@@ -65,7 +65,7 @@ class Cell:
     config: Any
 
 
-def cells(options: Options) -> Iterator[Cell]:
+def planned(options: Options) -> Iterator[Cell]:
     """Every run of the experiment that the options ask for."""
     from statemix.data import open_data
     from statemix.lm.config import LMRunConfig
@@ -129,7 +129,7 @@ def done(out: Path) -> set[str]:
 
 def main(options: Options) -> None:
     """Run this job's share of what is not done yet."""
-    wanted = list(cells(options))[options.job_idx :: options.num_jobs]
+    wanted = list(planned(options))[options.job_idx :: options.num_jobs]
     for number, cell in enumerate(wanted, start=1):
         if cell.config.id in done(options.out):
             continue

@@ -5,12 +5,14 @@ import json
 import shutil
 import subprocess
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from statemix.cli import main
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, mixer_of, read_values, with_row
+from statemix.report.command import update_documents
 from statemix.report.gather import gather, neighbours
 from statemix.report.tables import coverage, grids, latex, markdown
 from statemix.sweep import Cell, Entry, Ledger
@@ -180,3 +182,25 @@ def test_page_in_a_browser(clone, monkeypatch):
     assert seen["rows"] == 2
     assert seen["first"] == [1, "step 1 of 2"]
     assert seen["second"] == [2, "step 2 of 2"]
+
+
+def test_documents_are_rendered_from_the_ledger(tmp_path):
+    """`statemix report --documents docs/reproduce.md` changes nothing: it says what the committed ledger says."""
+    root = Path(__file__).parents[1]
+    copy = tmp_path / "reproduce.md"
+    copy.write_text((root / "docs" / "reproduce.md").read_text())
+    update_documents(root / "experiments", root / "results" / "ledger.jsonl", (copy,))
+    assert copy.read_text() == (root / "docs" / "reproduce.md").read_text()
+    assert copy.read_text().count("<!-- end -->") >= 8
+
+
+def test_a_region_that_nobody_knows(clone):
+    path = clone / "page.md"
+    path.write_text("before\n<!-- table_moon -->\nold\n<!-- end -->\nafter\n")
+    with pytest.raises(ValueError, match="Unknown region 'table_moon' in a document. Available: table_mad"):
+        update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
+    path.write_text("before\n<!-- runs table_groups -->\nold\n<!-- end -->\nafter\n")
+    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
+    lines = path.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.600 ± 0.071 | 0.650 | 2 |" in lines
