@@ -135,6 +135,9 @@ def store_gradients(
     y *= scale
     for j in tl.static_range(COLUMNS):
         dg = slope(g[j], f[j], GATE) * scaled * (entries[j] - pull(f[j], low, GATE) * y)
+        if GATE == "softmax" and COLUMNS == 2:  # u_j − y = w_other (u_j − u_other), without cancellation
+            both = f[0] * scaled * (f[1] * scale) * (entries[0] - entries[1])
+            dg = both if j == 0 else -both
         tl.store(dX + j, tl.where(real, dg, tl.zeros_like(dg)) if MASKED else dg, mask=valid)
     dv = lam if GATE is None else f[M] * scaled
     tl.store(dx, tl.where(real, dv, tl.zeros_like(dv)) if MASKED else dv, mask=valid)
