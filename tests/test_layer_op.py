@@ -188,10 +188,12 @@ TABLES = [pytest.param(torch.float32, False, marks=needs_kernel), (torch.float32
 
 
 @pytest.mark.parametrize(("dtype", "save_memory"), TABLES, ids=["kernel", "kernel, save", "plain body"])
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("m", "n"), SIZES)
 @LAYERS
-def test_rows_of_a_table(cls, m, n, dtype, save_memory):
+def test_rows_of_a_table(cls, m, n, dtype, save_memory, threads, monkeypatch):
     """Looked up in one op, the layer is `forward` of the looked-up inputs, with all gradients; tokens repeat, and some never come."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     layer = make(cls, n, m, save_memory=save_memory, learn_initial_state=m % 2 == 0).to(dtype)
     table, tokens, plain = torch.randn(11, 6, dtype=dtype), torch.randint(0, 9, (3, T)), by_projections(layer)
     assert layer.is_one_op(table, tokens)
@@ -302,3 +304,15 @@ def test_save_memory_needs_gates_that_it_can_compute_again():
         BDLRU(4, 2, 2, selectivity="pointwise", save_memory=True)
     with pytest.raises(ValueError, match="`save_memory` needs the form 'controller'"):
         HLRU(4, 2, 2, form="observer", save_memory=True)
+
+
+@needs_kernel
+@LAYERS
+def test_a_table_has_the_same_bits_on_two_threads(cls, monkeypatch):
+    """Gradients add up in shared rows, in one order whatever the number of threads."""
+    layer, table, tokens = make(cls, 40, 5), torch.randn(11, 6), torch.randint(0, 11, (16, T))
+    each = []
+    for threads in (1, 2):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        each.append(everything_of(lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {}))
+    torch.testing.assert_close(each[0], each[1], rtol=0, atol=0)

@@ -78,12 +78,12 @@ def gate_count(W_g: Tensor, W_v: Tensor) -> int:
     return W_g.shape[0] // W_v.shape[0]
 
 
-def saved_shapes(steps: Tensor, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(inputs: Inputs, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
     """Of gates, h and entries, as `layer.forward` returns them."""
     n, m = weights.state_shape(block)
-    sizes, N = Sizes(n, m, m if block else 1), steps.shape[0] * steps.shape[1]
+    sizes, N = Sizes(n, m, m if block else 1), inputs.steps.shape[0] * inputs.steps.shape[1]
     if keep:
-        return (N, sizes.inputs), (N, sizes.states), (0, n, m)
+        return (N if inputs.tokens is None else inputs.x.shape[0], sizes.inputs), (N, sizes.states), (0, n, m)
     return (0,), (0,), (-(-N // layer.STEPS), n, m)
 
 

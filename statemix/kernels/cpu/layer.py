@@ -3,8 +3,8 @@
 The gates of a stretch of time are still in cache when the scan reads them, and their gradients go into those of the weights before
 the next stretch overwrites them: the gradients of all gates never exist at once.  Nor do the gates, unless kept for the backward pass.
 
-Where the inputs are rows of a small table, its gates are computed once, and a stretch gathers them; the gradients of gates are summed up
-by row, and go into those of the weights at the end.
+Where the inputs are rows of a small table, its gates are computed once, and the scan reads them where they stand, in cache; it adds the
+gradients of gates up by row, and they go into those of the weights at the end.
 
 Sequences lie one after the other on one axis of N steps.  A stretch may cut a sequence; its state is carried over, in a row of `states`.
 """
@@ -13,6 +13,7 @@ import ctypes
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the forward pass leaves for the backward: gates and states of every step, or the state that entered each stretch."""
+    """What the forward pass leaves for the backward: gates and states, or the state that entered each stretch."""
 
     gates: Tensor
     h: Tensor
@@ -69,6 +70,13 @@ def make_layer(library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor,
     return Layer(library, block, gate, sizes, W, bias, pack_outputs(W_o, sizes))
 
 
+class Gates(NamedTuple):
+    """Gates and drivers in lanes, a row a step; or a table of them, and the row that each step reads."""
+
+    X: Tensor
+    rows: Tensor | None
+
+
 @dataclass(frozen=True)
 class Rows:
     """Inputs (N, d), a row for each step."""
@@ -80,24 +88,42 @@ class Rows:
     def steps(self) -> int:
         return self.x.shape[0]
 
-    def gates(self, s: Stretch, out: Tensor) -> None:
-        """The raw gates and drivers of a stretch."""
+    def memory(self, keep: bool) -> Tensor:
+        """For the gates of all steps, or of a stretch."""
+        return pool.empty((self.steps if keep else min(self.steps, STEPS), self.layer.sizes.inputs))
+
+    def gates(self, s: Stretch, memory: Tensor, keep: bool) -> Gates:
+        """The raw gates and drivers of a stretch, computed."""
+        out = self.kept(s, memory).X if keep else memory[: s.b - s.a]
         torch.addmm(self.layer.c, self.x[s.a : s.b], self.layer.W.t(), out=out)
+        return Gates(out, None)
+
+    def kept(self, s: Stretch, memory: Tensor) -> Gates:
+        """Those that were kept."""
+        return Gates(memory[s.a : s.b], None)
 
     def collector(self) -> "RowsGradient":
-        return RowsGradient(self, pool.empty(tuple(self.x.shape)), torch.zeros_like(self.layer.W), torch.zeros_like(self.layer.c))
+        dgates = pool.empty((min(self.steps, STEPS), self.layer.sizes.inputs))
+        return RowsGradient(self, dgates, pool.empty(tuple(self.x.shape)), torch.zeros_like(self.layer.W), torch.zeros_like(self.layer.c))
 
 
 @dataclass(frozen=True)
 class RowsGradient:
-    """Takes the gradients of gates, a stretch at a time."""
+    """Takes the gradients of gates, a stretch at a time, and adds them to those of the weights."""
 
     rows: Rows
+    dgates: Tensor
     dx: Tensor
     dW: Tensor
     dc: Tensor
 
-    def add(self, s: Stretch, dgates: Tensor) -> None:
+    def memory(self, s: Stretch) -> Tensor:
+        """Where a scan writes the gradients of a stretch."""
+        return self.dgates[: s.b - s.a]
+
+    def add(self, s: Stretch) -> None:
+        """Take what has been written there."""
+        dgates = self.memory(s)
         self.dW.addmm_(dgates.t(), self.rows.x[s.a : s.b])
         self.dc.add_(dgates.sum(0))
         torch.mm(dgates, self.rows.layer.W, out=self.dx[s.a : s.b])
@@ -109,31 +135,42 @@ class RowsGradient:
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs that are rows of a table (V, d): which of them for each of N steps, and the gates of all of them."""
+    """Inputs that are rows of a table (V, d), and which of them each of N steps reads."""
 
     layer: Layer
     x: Tensor
     tokens: Tensor
-    all_gates: Tensor
 
     @property
     def steps(self) -> int:
         return self.tokens.shape[0]
 
-    def gates(self, s: Stretch, out: Tensor) -> None:
-        torch.index_select(self.all_gates, 0, self.tokens[s.a : s.b], out=out)
+    def memory(self, keep: bool) -> Tensor:
+        """The gates of all rows, which a scan reads where they stand."""
+        return torch.addmm(self.layer.c, self.x, self.layer.W.t())
+
+    def gates(self, s: Stretch, memory: Tensor, keep: bool) -> Gates:
+        return self.kept(s, memory)
+
+    def kept(self, s: Stretch, memory: Tensor) -> Gates:
+        return Gates(memory, self.tokens[s.a : s.b])
 
     def collector(self) -> "TableGradient":
-        return TableGradient(self, torch.zeros_like(self.all_gates))
+        return TableGradient(self, self.x.new_zeros((self.x.shape[0], self.layer.sizes.inputs)))
 
 
 @dataclass(frozen=True)
 class TableGradient:
+    """The gradients of the table's gates, to which a scan adds."""
+
     table: Table
     dgates: Tensor
 
-    def add(self, s: Stretch, dgates: Tensor) -> None:
-        self.dgates.index_add_(0, self.table.tokens[s.a : s.b], dgates)
+    def memory(self, s: Stretch) -> Tensor:
+        return self.dgates
+
+    def add(self, s: Stretch) -> None:
+        """Nothing is left to do."""
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.dgates @ self.table.layer.W, self.dgates.t() @ self.table.x, self.dgates.sum(0)
@@ -141,7 +178,7 @@ class TableGradient:
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
     """Where the gates come from."""
-    return Rows(layer, x) if tokens is None else Table(layer, x, tokens, torch.addmm(layer.c, x, layer.W.t()))
+    return Rows(layer, x) if tokens is None else Table(layer, x, tokens.to(torch.int64).contiguous())
 
 
 def stretches(bounds: list[int]) -> Iterator[Stretch]:
@@ -161,14 +198,13 @@ def forward(
     (n, m, _), (N, S), x = layer.sizes, (source.steps, len(bounds) - 1), source.x
     y = pool.empty((N, layer.W_o.shape[0]))
     states = x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
-    gates, h = (pool.empty((N if keep else min(N, STEPS), width)) for width in (layer.sizes.inputs, layer.sizes.states))
+    gates, h = source.memory(keep), pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
     entries = x.new_empty((0 if keep else -(-N // STEPS), n, m))
     for s in stretches(bounds):
         rows = slice(s.a, s.b) if keep else slice(0, s.b - s.a)
         if not keep:
             entries[s.index] = states[s.first]
-        source.gates(s, gates[rows])
-        scan_forward(layer, s, gates[rows], mask, states[s.first : s.last], h[rows])
+        scan_forward(layer, s, source.gates(s, gates, keep), mask, states[s.first : s.last], h[rows])
         torch.mm(h[rows], layer.W_o.t(), out=y[s.a : s.b])
     return y, states, Kept(gates, h, entries) if keep else Kept(x.new_empty(0), x.new_empty(0), entries)
 
@@ -195,20 +231,20 @@ def backward(
 ) -> Gradients:
     """Gradients of everything, stretch by stretch from the last."""
     sizes, keep, longest = layer.sizes, kept.gates.numel() > 0, min(source.steps, STEPS)
+    memory, dh = kept.gates if keep else source.memory(False), pool.empty((longest, sizes.states))
     states = dfinal.clone(memory_format=torch.contiguous_format)
     collected, dW_o = source.collector(), torch.zeros_like(layer.W_o)
-    dgates, dh = pool.empty((longest, sizes.inputs)), pool.empty((longest, sizes.states))
-    scratch = None if keep else (torch.empty_like(dgates), torch.empty_like(dh))
+    scratch = None if keep else torch.empty_like(dh)
     for s in reversed(list(stretches(bounds))):
         rows, local = slice(s.a, s.b), slice(0, s.b - s.a)
         start = entering(layer, s, kept, h0, keep)
-        gates, h = (kept.gates[rows], kept.h[rows]) if scratch is None else (scratch[0][local], scratch[1][local])
+        gates = source.kept(s, memory) if keep else source.gates(s, memory, False)
+        h = kept.h[rows] if scratch is None else scratch[local]
         if not keep:
-            source.gates(s, gates)
             scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, source.x), h)
         torch.mm(dy[rows], layer.W_o, out=dh[local])
-        scan_backward(layer, s, gates, mask, start, h, dh[local], states[s.first : s.last], dgates[local])
-        collected.add(s, dgates[local])
+        scan_backward(layer, s, gates, mask, start, h, dh[local], states[s.first : s.last], collected.memory(s))
+        collected.add(s)
         if not keep:
             dW_o.addmm_(dy[rows].t(), h)
     if keep:
@@ -233,7 +269,7 @@ def zeros_or_copy(start: Tensor | None, s: Stretch, sizes: Sizes, like: Tensor) 
     return like.new_zeros((s.last - s.first, sizes.n, sizes.m)) if start is None else start.clone()
 
 
-def scan_forward(layer: Layer, s: Stretch, gates: Tensor, mask: Tensor | None, states: Tensor, h: Tensor) -> None:
+def scan_forward(layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, states: Tensor, h: Tensor) -> None:
     """Scan one stretch from `states`, which become the final ones."""
     arguments = structure(layer, s, gates, mask, states, h, states)
     check(layer.library.handle.statemix_forward(ctypes.byref(arguments), int(layer.block)))
@@ -242,7 +278,7 @@ def scan_forward(layer: Layer, s: Stretch, gates: Tensor, mask: Tensor | None, s
 def scan_backward(
     layer: Layer,
     s: Stretch,
-    gates: Tensor,
+    gates: Gates,
     mask: Tensor | None,
     start: Tensor | None,
     h: Tensor,
@@ -256,8 +292,8 @@ def scan_backward(
     check(layer.library.handle.statemix_backward(ctypes.byref(arguments), int(layer.block)))
 
 
-def structure(layer: Layer, s: Stretch, gates: Tensor, mask: Tensor | None, h0: Tensor | None, h: Tensor, final: Tensor | None) -> Scan:
+def structure(layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, h0: Tensor | None, h: Tensor, final: Tensor | None) -> Scan:
     sizes = (1, s.b - s.a, layer.sizes.n, s.last - s.first, layer.sizes.m)
     real = None if mask is None else mask[s.a : s.b]
-    pointers = (pointer(y) for y in (s.bounds, real, gates, None, h0, h, final))
+    pointers = (pointer(y) for y in (s.bounds, real, gates.rows, gates.X, None, h0, h, final))
     return Scan(*sizes, GATES[layer.gate], False, torch.get_num_threads(), True, *pointers)

@@ -48,9 +48,9 @@ struct Parts {
 Parts divide(const statemix_scan& a, bool block) {
   Parts parts{(a.n + LANES - 1) / LANES, 1, 1};
   const int64_t size = a.B * a.T * a.n * (a.m + 1) * (block ? a.m : 1);
-  if (size < SERIAL_SIZE || a.threads < 2) return parts;
+  if (size < SERIAL_SIZE || a.threads < 2 || a.S == 0) return parts;
   parts.threads = a.threads;
-  if (a.S % a.threads != 0) parts.chunks = a.threads < parts.groups ? a.threads : parts.groups;
+  if (a.rows || a.S % a.threads != 0) parts.chunks = a.threads < parts.groups ? a.threads : parts.groups;
   return parts;
 }
 
@@ -80,10 +80,11 @@ struct RealSteps {
   }
 };
 
+// A task is a range of groups of one sequence; of all sequences, one after the other, where steps share rows of gradients.
 template <class Arguments, class Function>
 int run(const statemix_scan& a, const Arguments& arguments, bool block, Function function) {
   const Parts parts = divide(a, block);
-  const int64_t tasks = a.S * parts.chunks;
+  const int64_t together = a.rows ? a.S : 1, tasks = a.S / together * parts.chunks;
   const RealSteps real(a);
   int failed = 0;
 #if defined(_OPENMP)
@@ -104,8 +105,9 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 #endif
     for (int64_t task = 0; task < tasks; ++task) {
       if (!memory) continue;
-      const int64_t sequence = task / parts.chunks, chunk = task % parts.chunks;
-      function(arguments, sequence, real.span(a, sequence), parts.groups * chunk / parts.chunks, parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
+      const int64_t first = task / parts.chunks * together, chunk = task % parts.chunks;
+      for (int64_t s = first; s < first + together; ++s)
+        function(arguments, s, real.span(a, s), parts.groups * chunk / parts.chunks, parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
     }
     std::free(memory);
   }
@@ -118,7 +120,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 using namespace statemix;
 
 // Raised with every change of a signature; the loader refuses a library of another version.
-STATEMIX_EXPORT int statemix_abi_version() { return 3; }
+STATEMIX_EXPORT int statemix_abi_version() { return 4; }
 
 // The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {

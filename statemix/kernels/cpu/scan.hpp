@@ -6,7 +6,8 @@
 //             c = m given coefficients; the driver x and the outputs h are (B, T, n, m) or (B, T, n)
 //   lanes     X is (B, T, G, rows, c + 1, 8), G = ceil(n / 8), rows = m for blocks and 1 for channels: eight blocks side
 //             by side, each row's gates and then its driver; h is (B, T, G, m, 8), the whole state also of channels.
-//             x and dx are not used.
+//             x and dx are not used.  With `rows`, X is a table (V, G, rows, c + 1, 8), and step t reads its row rows[t];
+//             the gradient then adds up in the rows of dX, which is not cleared before.
 //
 // States are (S, n, m) in both.
 
@@ -33,6 +34,7 @@ struct statemix_scan {
   int64_t lanes;          // which of the two orders
   const int64_t* bounds;  // S + 1 positions on the flattened (B · T) time axis
   const uint8_t* mask;    // (B, T), 0 where a step is the identity; null if every step is real
+  const int64_t* rows;    // (B, T), in lanes only; null if every step has a row of its own
   const float *X, *x, *h0;
   float *h, *final;
 };

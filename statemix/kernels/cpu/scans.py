@@ -21,7 +21,7 @@ class Scan(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("B", "T", "n", "S")),
         *((name, ctypes.c_int32) for name in ("m", "gate", "reverse", "threads")),
         ("lanes", ctypes.c_int64),
-        *((name, POINTER) for name in ("bounds", "mask", "X", "x", "h0", "h", "final")),
+        *((name, POINTER) for name in ("bounds", "mask", "rows", "X", "x", "h0", "h", "final")),
     )
 
 
@@ -46,7 +46,7 @@ class Floats(Problem):
         B, T, n = self.x.shape[:3]
         gate, threads = GATES[self.gate], torch.get_num_threads()
         sizes = (B, T, n, bounds.shape[0] - 1, self.m, gate, self.reverse, threads, False)
-        return Scan(*sizes, *(pointer(y) for y in (bounds, self.mask, self.X, self.x, self.h0, h, final)))
+        return Scan(*sizes, *(pointer(y) for y in (bounds, self.mask, None, self.X, self.x, self.h0, h, final)))
 
 
 def problem(

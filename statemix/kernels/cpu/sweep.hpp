@@ -70,8 +70,11 @@ struct Sweep {
         const Tile x = read_tile(f, z, t, g, tile);
         if (f.lanes) {
           const U* previous = step > 0 ? at(f.h, (span.at(step - 1) * z.G + g) * z.m) : (const U*)(start + own * z.m);
-          U* d = at(a.dX, (t * z.G + g) * z.tile);
+          U* own_row = at(a.dX, (row_of(f, t) * z.G + g) * z.tile);
+          U* d = f.rows ? (U*)dtile : own_row;
           R::backward(f.gate, z.m, z.rows, x, previous, at(f.h, (t * z.G + g) * z.m), lambda, k, TileOut{d, d + z.c, z.c + 1, z.c + 1});
+          if (f.rows)
+            for (int j = 0; j < z.tile; ++j) own_row[j] += dtile[j];
         } else {
           V previous[R::STATES], h[R::STATES];
           entering(f, z, span, step, rank, g, start + own * z.m, previous);
@@ -95,10 +98,12 @@ struct Sweep {
         : m(M ? M : a.m), c(R::KIND == Kind::given ? m : m + 1), rows(R::ROWS == 1 ? 1 : R::UNROLL ? M : a.m), outputs(R::outputs(m)), tile(rows * (c + 1)), G((a.n + LANES - 1) / LANES) {}
   };
 
+  STATEMIX_INLINE int64_t row_of(const statemix_scan& a, int64_t t) { return a.rows ? a.rows[t] : t; }
+
   // In lanes where it stands, in the logical order turned into lanes in `scratch`.
   STATEMIX_INLINE Tile read_tile(const statemix_scan& a, const Sizes& z, int64_t t, int64_t g, V* scratch) {
     if (a.lanes) {
-      const U* x = at(a.X, (t * z.G + g) * z.tile);
+      const U* x = at(a.X, (row_of(a, t) * z.G + g) * z.tile);
       return {x, x + z.c, z.c + 1, z.c + 1};
     }
     const int64_t block = t * a.n + g * LANES, gates = z.rows * z.c, present = lanes_of(a.n, g);
@@ -121,7 +126,7 @@ struct Sweep {
   // Tiles of m < 3 come by themselves, and large ones would push out each other.
   STATEMIX_INLINE void prefetch(const statemix_scan& a, const Sizes& z, Later later, float* outputs, int per_block, float* more, int more_per_block) {
     if (M < 3 || M > 5) return;
-    const int64_t block = later.t * a.n + later.g * LANES, group = later.t * z.G + later.g;
+    const int64_t block = later.t * a.n + later.g * LANES, group = row_of(a, later.t) * z.G + later.g;
     const int gates = a.lanes ? z.tile : z.rows * z.c;
     const float* X = a.X + (a.lanes ? group * LANES : block) * gates;
     for (int i = 0; i < gates; i += 2) __builtin_prefetch(X + i * LANES);
@@ -170,6 +175,7 @@ struct Sweep {
 
   STATEMIX_INLINE void clear_gradients(const statemix_scan_gradient& a, const Sizes& z, int64_t t, int64_t g) {
     if (a.scan.lanes) {
+      if (a.scan.rows) return;  // nothing to add
       std::memset(a.dX + (t * z.G + g) * z.tile * LANES, 0, sizeof(V) * z.tile);
       return;
     }
