@@ -1,6 +1,6 @@
 """Regular and context-free tasks after Delétang et al. (the paper's table of parity, cycle navigation and modular arithmetic).
 
-Trained on all lengths up to 40, one answer a sequence; the table has the accuracy at length 40, and each model is also tested at 41 .. 100.
+Trained on all lengths up to 40, one answer a sequence; the table has the accuracy at length 40 (39 without brackets), and each model is also tested at 41 .. 100.
 The paper gives neither lengths nor sizes.  Laptop scale: width 64, 48 states, no channel mixer, 10,000 sequences, 12 epochs.
 """
 
@@ -17,14 +17,19 @@ from statemix.train import RunConfig
 from statemix.train.metrics import accuracy_by_length
 
 COLUMNS = {"parity": "parity", "cycle_nav": "cycle_nav", "mod_arith_no_brackets": "mod_arith", "mod_arith_brackets": "mod_arith_brackets"}
-LENGTHS = (41, 60, 80, 100)
+LENGTHS = (41, 60, 61, 80, 81, 99, 100)
 FIRST = [bdlru(m) for m in (1, 2, 3, 4, 5)]
 REST = [*(bdlru(m) for m in (6, 8, 16)), "LSTM", *(hlru(m) for m in (1, 2, 3, 4, 5, 6, 8, 16))]
 
 
+def length_of(column: str) -> int:
+    """Forty; expressions without brackets have odd lengths."""
+    return 39 if column == "mod_arith_no_brackets" else 40
+
+
 def laptop(row: str, column: str, seed: int) -> Cell:
     model = with_row(ModelConfig(width=64, channel_mixer="none"), row, states=48)
-    config = RunConfig(COLUMNS[column], model, length=40, train_examples=10_000, lr=1e-2, clip=1.0, epochs=12, seed=seed)
+    config = RunConfig(COLUMNS[column], model, length=length_of(column), train_examples=10_000, lr=1e-2, clip=1.0, epochs=12, seed=seed)
     return Cell(row, column, "plain", config)
 
 
@@ -32,7 +37,9 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     model = with_row(ModelConfig(width=128), row, states=128)
     for lr in (1e-3, 5e-4, 1e-4):
         for seed in range(5):
-            yield Cell(row, column, "plain", RunConfig(COLUMNS[column], model, length=40, train_examples=100_000, lr=lr, seed=seed))
+            yield Cell(
+                row, column, "plain", RunConfig(COLUMNS[column], model, length=length_of(column), train_examples=100_000, lr=lr, seed=seed)
+            )
 
 
 def cells(scale: str) -> Iterator[Cell]:
