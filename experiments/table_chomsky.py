@@ -1,6 +1,7 @@
 """Regular and context-free tasks after Delétang et al. (the paper's table of parity, cycle navigation and modular arithmetic).
 
-Trained on all lengths up to 40, one answer a sequence; the table has the accuracy at length 40 (39 without brackets), and each model is also tested at 41 .. 100.
+Trained on all lengths up to 40, one answer a sequence; the table has the accuracy at length 40 (39 without
+brackets), and each model is also tested at 41 .. 100.
 The paper gives neither lengths nor sizes.  Laptop scale: width 64, 48 states, no channel mixer, 10,000 sequences, 12 epochs.
 """
 
