@@ -54,7 +54,7 @@ def clone(tmp_path):
     for cell in load_places(path):
         if cell.row == bdlru(1) or (cell.row == bdlru(2) and cell.column == "S3-10k"):
             low, seed = cell.config.lr < 5e-3, cell.config.seed
-            validation, test = (0.4, 0.9) if low else (0.5 + 0.1 * seed, 0.55 + 0.1 * seed)
+            validation, test = (0.4, 0.9) if low else (0.5 + 0.1 * seed, 0.75 - 0.1 * seed)
             more = {"measured": EIGENVALUES} if cell.row == bdlru(2) else {}
             ledger.append(entry(cell.config, validation, test, **more))
     return tmp_path
@@ -66,8 +66,8 @@ def test_selection_sees_validation_alone(clone):
     assert len(places) == 15
     place = next(p for p in places if p.row == bdlru(2) and p.column == "S3-10k")
     assert place.best.choice.lr == 1e-2  # whose test accuracy is lower
-    assert place.best.accuracy == pytest.approx(0.65)  # the seed that validates best
-    assert place.best.choice.mean == pytest.approx(0.6)
+    assert place.best.accuracy == pytest.approx(0.65)  # of the seed that validates best, not of the one that tests best
+    assert place.best.choice.mean == pytest.approx(0.7)
     assert place.best.choice.deviation == pytest.approx(0.1 / 2**0.5)
     assert place.planned == 4
     assert next(p for p in places if p.row == bdlru(3)).best is None
@@ -203,4 +203,4 @@ def test_a_region_that_nobody_knows(clone):
     update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
     lines = path.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
-    assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.600 ± 0.071 | 0.650 | 2 |" in lines
+    assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |" in lines
