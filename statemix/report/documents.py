@@ -1,0 +1,70 @@
+"""Tables inside documents: what stands between `<!-- name -->` and `<!-- end -->` is rendered anew from the ledger.
+
+    <!-- table_groups -->            a table of the paper, ours before its
+    <!-- runs fig_seeds -->          an experiment's places: runs, mean, spread, best, time
+    <!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
+    <!-- coverage -->                how many of the paper's values have a neighbour
+"""
+
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+from statemix.report.gather import Neighbour, Place, result_of
+from statemix.report.tables import coverage, grids, markdown
+from statemix.sweep import Entry
+from statemix.train.checkpoint import write_atomically
+
+REGION = re.compile(r"<!-- (?P<name>[\w ]+?) -->\n.*?<!-- end -->\n", re.DOTALL)
+
+
+def runs_table(places: list[Place]) -> str:
+    """A line for each variant of each place that has been run."""
+    lines = ["| model | task | recipe | runs | mean ± sd | best | median CPU s |", "|---|---|---|---|---|---|---|"]
+    for place in places:
+        for measured in place.measured:
+            choice, seconds = measured.choice, statistics.median(result_of(entry)["cpu_seconds"] for entry in measured.entries)
+            numbers = f"{choice.seeds} | {choice.mean:.3f} ± {choice.deviation:.3f} | {choice.best:.3f} | {seconds:.0f}"
+            lines.append(f"| {place.row} | {place.column} | {measured.variant} | {numbers} |")
+    return "\n".join(lines) + "\n"
+
+
+def lengths_table(places: list[Place]) -> str:
+    """The worst seed at each length."""
+    rows = [(place, [by_length for entry in place.best.entries if (by_length := curve_of(entry))]) for place in places if place.best]
+    lengths = sorted({int(length) for _, curves in rows for curve in curves for length in curve})
+    lines = [f"| model | task | seeds | {' | '.join(map(str, lengths))} |", f"|---|---|---|{'---|' * len(lengths)}"]
+    for place, curves in rows:
+        if curves:
+            worst = (min(curve.get(str(length), float("nan")) for curve in curves) for length in lengths)
+            lines.append(f"| {place.row} | {place.column} | {len(curves)} | {' | '.join(f'{value:.3f}' for value in worst)} |")
+    return "\n".join(lines) + "\n"
+
+
+def curve_of(entry: Entry) -> dict[str, float]:
+    return result_of(entry).get("measured", {}).get("by_length", {})
+
+
+def render(name: str, places: list[Place], found: list[Neighbour]) -> str:
+    """The text of a region."""
+    kind, _, experiment = name.rpartition(" ")
+    own = [place for place in places if place.experiment == experiment]
+    kinds: dict[str, Callable[[], str]] = {"runs": lambda: runs_table(own), "lengths": lambda: lengths_table(own)}
+    tables = grids(found)
+    if kind in kinds and own:
+        return kinds[kind]()
+    if name in tables:
+        return markdown(tables[name])
+    if name == "coverage":
+        return coverage(found) + "\n"
+    known = [*tables, "coverage", "runs <experiment>", "lengths <experiment>"]
+    raise ValueError(f"Unknown region {name!r} in a document. Available: {', '.join(known)}.")
+
+
+def update_document(path: Path, places: list[Place], found: list[Neighbour]) -> None:
+    """Render every region of a document anew."""
+    text = path.read_text()
+    fresh = REGION.sub(lambda match: f"<!-- {match['name']} -->\n{render(match['name'], places, found)}<!-- end -->\n", text)
+    if fresh != text:
+        write_atomically(path, fresh.encode())

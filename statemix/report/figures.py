@@ -1,0 +1,168 @@
+"""Figures as SVG and PDF, drawn from places alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+from statemix.analysis.flops import step_cost
+from statemix.models import ModelConfig
+from statemix.report.gather import Measured, Place, result_of
+
+matplotlib.use("Agg")
+matplotlib.rcParams["svg.hashsalt"] = "statemix"  # the same file from the same ledger
+import matplotlib.pyplot as plt  # noqa: E402
+
+Draw = Callable[[Any, list[Place]], None]
+KINDS = ("BD-LRU", "H-LRU")
+
+
+def size_of(row: str) -> int | None:
+    """m of a row such as "BD-LRU m4"."""
+    _, _, size = row.rpartition(" m")
+    return int(size) if size.isdigit() else None
+
+
+def mean_and_spread(measured: Measured) -> tuple[float, float]:
+    return measured.choice.mean, measured.choice.deviation
+
+
+def by_size(axis: Any, places: list[Place]) -> None:
+    """Accuracy against m: a line for each column of each layer."""
+    for kind, style in zip(KINDS, ("-", "--"), strict=True):
+        for column in dict.fromkeys(place.column for place in places):
+            found = [(size_of(p.row), p.best) for p in places if p.column == column and p.row.startswith(kind) and p.best is not None]
+            points = sorted((m, *mean_and_spread(best)) for m, best in found if m is not None and best is not None)
+            if points:
+                sizes, means, spreads = zip(*points, strict=True)
+                axis.errorbar(sizes, means, spreads, fmt=style, marker="o", capsize=2, label=f"{kind}, {column}")
+    axis.set(xlabel="block size or order m", ylabel="accuracy", xscale="log")
+
+
+def by_states(axis: Any, places: list[Place]) -> None:
+    """Accuracy against hidden size, whose number the column names; the first task of those there."""
+    for row in dict.fromkeys(place.row for place in places):
+        for task, style in (("compress", "-"), ("copy", "--")):
+            found = [p for p in places if p.row == row and p.column.startswith(task) and p.best is not None]
+            points = sorted((int(p.column.split()[1]), mean_and_spread(p.best)[0]) for p in found if p.best is not None)
+            if points:
+                axis.plot(*zip(*points, strict=True), style, marker="o", label=f"{row}, {task}")
+    axis.set(xlabel="states", ylabel="accuracy", xscale="log")
+
+
+def by_examples(axis: Any, places: list[Place]) -> None:
+    """Accuracy against training sequences."""
+    for group, style in (("S3", "-"), ("S4", "--")):
+        for row in dict.fromkeys(place.row for place in places):
+            found = [p for p in places if p.row == row and p.column.startswith(group) and p.best is not None]
+            points = sorted((int(p.column.split()[1]), *mean_and_spread(p.best)) for p in found if p.best is not None)
+            if points:
+                counts, means, spreads = zip(*points, strict=True)
+                axis.errorbar(counts, means, spreads, fmt=style, marker="o", capsize=2, label=f"{row}, {group}")
+    axis.set(xlabel="training sequences", ylabel="accuracy", xscale="log")
+
+
+def by_length(axis: Any, places: list[Place]) -> None:
+    """Accuracy against the length of test sequences: the median over seeds."""
+    for place in places:
+        if place.best is None:
+            continue
+        curves = [result_of(entry)["measured"]["by_length"] for entry in place.best.entries if "measured" in result_of(entry)]
+        lengths = sorted({int(length) for curve in curves for length in curve})
+        middle = [sorted(curve[str(length)] for curve in curves)[len(curves) // 2] for length in lengths]
+        if lengths:
+            axis.plot(lengths, middle, marker="o", label=f"{place.row}, {place.column}")
+    axis.set(xlabel="length of test sequences", ylabel="accuracy", xscale="log")
+
+
+def by_seed(axis: Any, places: list[Place]) -> None:
+    """A dot for each run."""
+    names = []
+    for place in places:
+        for measured in place.measured:
+            names.append(f"{place.row}\n{place.column}")
+            values = [result_of(entry)["test"]["token"] for entry in measured.entries]
+            axis.plot([len(names) - 1] * len(values), values, "o", alpha=0.5, color="C0")
+    axis.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)
+    axis.set(ylabel="accuracy of each seed")
+
+
+def by_cost(axis: Any, places: list[Place]) -> None:
+    """Mean accuracy over a row's columns against the operations of a recurrent step."""
+    for row in dict.fromkeys(place.row for place in places):
+        found = [place.best for place in places if place.row == row and place.best is not None]
+        columns = {place.column for place in places if place.row == row}
+        if found and len(found) == len(columns):
+            config = ModelConfig(**found[0].chosen.config["model"])
+            axis.plot(step_cost(config).formula, sum(best.accuracy for best in found) / len(found), "o", label=row)
+    axis.set(xlabel="FLOPs of a recurrent step (the paper's formulas)", ylabel="mean accuracy", xscale="log")
+
+
+def on_the_plane(axis: Any, places: list[Place]) -> None:
+    """All eigenvalues that were kept, by row."""
+    for place in places:
+        measured = place.best and result_of(place.best.chosen).get("measured")
+        if measured:
+            points = [z for step in measured["eigenvalues"] for z in step]
+            axis.plot(*zip(*points, strict=True), ".", markersize=2, alpha=0.4, label=place.row)
+    axis.set(xlabel="real part", ylabel="imaginary part", xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal")
+
+
+FIGURES: dict[str, tuple[str, Draw]] = {  # name of the figure: the experiment it is drawn from, and how
+    "fig_normalisation": ("fig_normalisation", by_size),
+    "fig_selectivity": ("fig_selectivity", by_size),
+    "fig_groups": ("table_groups", by_size),
+    "fig_chomsky": ("table_chomsky", by_size),
+    "fig_scaling": ("fig_scaling", by_states),
+    "fig_sample_efficiency": ("fig_sample_efficiency", by_examples),
+    "fig_length": ("fig_length", by_length),
+    "fig_tracking_length": ("tracking_s5", by_length),
+    "fig_tracking_seeds": ("tracking_s5", by_seed),
+    "fig_seeds": ("fig_seeds", by_seed),
+    "fig_signed_gates": ("signed_gates", by_seed),
+    "fig_tradeoff": ("table_groups", by_cost),
+    "fig_eigenvalues": ("fig_eigenvalues", on_the_plane),
+}
+
+
+def draw_figures(places: list[Place], out: Path) -> list[Path]:
+    """Write each figure that has a measured place, as SVG and PDF; return what was written."""
+    written = []
+    for name, (experiment, draw) in FIGURES.items():
+        own = [place for place in places if place.experiment == experiment and place.measured]
+        if not own:
+            continue
+        figure, axis = plt.subplots(figsize=(8, 5), layout="constrained")
+        draw(axis, own)
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+        axis.set_title(name.removeprefix("fig_").replace("_", " "), loc="left")
+        for kind in ("svg", "pdf"):
+            path = out / f"{name}.{kind}"
+            figure.savefig(path, metadata={"Date": None} if kind == "svg" else {"CreationDate": None})
+            written.append(path)
+        plt.close(figure)
+    return written
+
+
+def draw_throughput(bench: Path, out: Path) -> list[Path]:
+    """Tokens a second of each entrant of `statemix bench speed --parts scan`, if its results are there."""
+    path = bench / "scan.jsonl"
+    if not path.is_file():
+        return []
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    settings = list(dict.fromkeys(line["setting"] for line in lines))
+    figure, panels = plt.subplots(1, len(settings), figsize=(5 * len(settings), 4), layout="constrained", squeeze=False)
+    for axis, setting in zip(panels[0], settings, strict=True):
+        own = [line for line in lines if line["setting"] == setting]
+        B, T = (int(size) for size in setting.split("=")[1].strip(" ()").split(",")[:2])
+        axis.barh([line["entrant"] for line in own][::-1], [B * T / line["value"] * 1e3 for line in own][::-1])
+        axis.set(xlabel="tokens a second, forward and backward, one thread", xscale="log")
+        axis.set_title(setting, loc="left", fontsize=9)
+    written = [out / f"fig_throughput.{kind}" for kind in ("svg", "pdf")]
+    for target in written:
+        figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else {"CreationDate": None})
+    plt.close(figure)
+    return written

@@ -1,0 +1,93 @@
+"""The report as one page: pick an experiment, a task, models and block sizes; hover the points; step through time.  One file, no network."""
+
+import html
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from statemix.report.gather import Measured, Neighbour, Place, result_of
+from statemix.train.checkpoint import write_atomically
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #1b1e23; background: #fff }
+.controls { display: flex; flex-wrap: wrap; gap: .6rem 1.4rem; align-items: center; margin: 1rem 0 } .controls label { white-space: nowrap }
+table { border-collapse: collapse } th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd }
+td { font-variant-numeric: tabular-nums } td.solved { font-weight: 600; color: #1c7a3a } td.missing { color: #8a8a8a }
+svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-serif } .point, .eigenvalue { cursor: pointer }
+#tip { position: absolute; display: none; background: #1b1e23; color: #fff; padding: .4rem .7rem; border-radius: 4px; font-size: .8rem;
+       white-space: pre; pointer-events: none } p.note { color: #555 } .wide { overflow-x: auto }
+"""
+
+BODY = """
+<h1>statemix: the paper's numbers and ours</h1>
+<p>{summary}</p>
+<p class=note>Dots are means over seeds, lines their standard deviation, dashed rings the paper's values. Hover for every run with its seed,
+rate, processor time and commit.</p>
+<div class=controls><label>experiment <select id=experiment></select></label><label>task <select id=column></select></label>
+<span id=kinds></span><label>m up to <input id=largest type=range min=1 step=1> <span id=largest-text></span></label></div>
+<svg id=plot viewBox="0 0 720 340" width=720 role=img aria-label="accuracy by block size"></svg>
+<p id=missing class=note></p><div class=wide><table id=cells></table></div>
+<section id=spectra><h2>Eigenvalues of trained transitions on S5</h2>
+<div class=controls><label>model <select id=spectrum></select></label>
+<label>time <input id=time type=range min=0 max=15 value=0></label><span id=time-text></span></div>
+<svg id=plane viewBox="0 0 320 320" width=320 role=img aria-label="eigenvalues on the complex plane"></svg><p id=shares class=note></p></section>
+<div id=tip></div>
+"""
+
+
+def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbour], summary: str) -> None:
+    """Write the page in one piece."""
+    paper = {(n.paper.table, n.paper.row, n.paper.column): n.paper.accuracy for n in neighbours}
+    data = {
+        "places": [as_data(place, paper.get((place.experiment, place.row, place.column))) for place in places],
+        "spectra": [spectrum for place in places if (spectrum := spectrum_of(place)) is not None],
+    }
+    script = resources.files("statemix.report").joinpath("page.js").read_text()
+    safe = json.dumps(data, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
+    document = (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>statemix: report</title><style>{STYLE}</style>'
+        f"{BODY.format(summary=html.escape(summary))}<script>const DATA = {safe};\n{script}</script></html>"
+    )
+    write_atomically(path, document.encode())
+
+
+def as_data(place: Place, paper: float | None) -> dict[str, Any]:
+    best = place.best
+    return {
+        "experiment": place.experiment,
+        "row": place.row,
+        "column": place.column,
+        "planned": place.planned,
+        "paper": paper,
+        "accuracy": None if best is None else best.accuracy,
+        "measured": [runs_of(measured) for measured in place.measured],
+    }
+
+
+def runs_of(measured: Measured) -> dict[str, Any]:
+    runs = [
+        {
+            "seed": entry.config["seed"],
+            "lr": entry.config["lr"],
+            "test": result_of(entry)["test"]["token"],
+            "cpu_seconds": result_of(entry)["cpu_seconds"],
+            "commit": entry.commit,
+        }
+        for entry in measured.entries
+    ]
+    return {
+        "variant": measured.variant,
+        "mean": measured.choice.mean,
+        "deviation": measured.choice.deviation,
+        "parameters": result_of(measured.chosen)["parameters"],
+        "runs": runs,
+    }
+
+
+def spectrum_of(place: Place) -> dict[str, Any] | None:
+    """What an experiment measured of eigenvalues, if it did."""
+    measured = place.best and result_of(place.best.chosen).get("measured", {})
+    if not measured or "eigenvalues" not in measured:
+        return None
+    return {"row": place.row, "steps": measured["eigenvalues"], "negative": measured["negative"], "complex": measured["complex"]}
