@@ -1,9 +1,9 @@
 """Tables inside documents: what stands between `<!-- name -->` and `<!-- end -->` is rendered anew from the ledger.
 
-    <!-- table_groups -->            a table of the paper, ours before its
-    <!-- runs fig_seeds -->          an experiment's places: runs, mean, spread, best, time
-    <!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
-    <!-- coverage -->                how many of the paper's values have a neighbour
+<!-- table_groups -->            a table of the paper, ours before its
+<!-- runs fig_seeds -->          an experiment's places: runs, mean, spread, best, time
+<!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
+<!-- coverage -->                how many of the paper's values have a neighbour
 """
 
 import re

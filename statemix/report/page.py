@@ -1,4 +1,4 @@
-"""The report as one page: pick an experiment, a task, models and block sizes; hover the points; step through time.  One file, no network."""
+"""The report as one page: pick an experiment, models and block sizes; hover points; step through time.  One file, no network."""
 
 import html
 import json
@@ -31,7 +31,8 @@ rate, processor time and commit.</p>
 <section id=spectra><h2>Eigenvalues of trained transitions on S5</h2>
 <div class=controls><label>model <select id=spectrum></select></label>
 <label>time <input id=time type=range min=0 max=15 value=0></label><span id=time-text></span></div>
-<svg id=plane viewBox="0 0 320 320" width=320 role=img aria-label="eigenvalues on the complex plane"></svg><p id=shares class=note></p></section>
+<svg id=plane viewBox="0 0 320 320" width=320 role=img aria-label="eigenvalues on the complex plane"></svg>
+<p id=shares class=note></p></section>
 <div id=tip></div>
 """
 
