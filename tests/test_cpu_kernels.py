@@ -151,7 +151,7 @@ def test_lanes_need_no_alignment(block, m):
     for offset in (0, 1, 3):
         gates, h, dh, dgates = (torch.cat([torch.zeros(offset), value])[offset:] for value in values)
         assert gates.data_ptr() % 16 == 4 * offset
-        scan = scans.Scan(1, T, n, 1, m, 1, False, 1, True, *map(scans.pointer, (bounds_, None, gates, None, None, h, state)))
+        scan = scans.Scan(1, T, n, 1, m, 1, False, 1, True, *map(scans.pointer, (bounds_, None, None, gates, None, None, h, state)))
         gradient = scans.ScanGradient(scan, *map(scans.pointer, (dh, None, dgates, None, state)))
         LIBRARY.handle.statemix_forward(ctypes.byref(scan), int(block))
         LIBRARY.handle.statemix_backward(ctypes.byref(gradient), int(block))

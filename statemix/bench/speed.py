@@ -93,7 +93,7 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
     gates, h, dh, dgates = (pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs))
     everything = pool.empty((N, (inputs + 2 * states) * LANES)).normal_()
     bounds, state = torch.arange(B + 1) * T, torch.zeros(B, n, m)
-    scan = Scan(B, T, n, B, m, GATES["softmax"], False, 1, True, *(pointer(y) for y in (bounds, None, gates, None, None, h, state)))
+    scan = Scan(B, T, n, B, m, GATES["softmax"], False, 1, True, *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)))
     gradient = ScanGradient(scan, *(pointer(y) for y in (dh, None, dgates, None, state)))
     handle, kept = library.handle, (gates, h, dh, dgates, everything, bounds, state)  # alive as long as the calls
 
