@@ -22,10 +22,8 @@ from statemix.data import Batch
 from statemix.layers import share_sequences
 from statemix.lm.config import Execution
 from statemix.models.lm import LanguageModel
-from statemix.models.loss import next_token_loss, sum_of_losses
+from statemix.models.loss import next_token_loss
 from statemix.ops.context import own_part
-
-FEW_LOGITS = 1 << 25  # up to which the logits of a batch are held at once
 
 
 @dataclass(frozen=True)
@@ -108,10 +106,7 @@ class Scored(nn.Module):
 
     def forward(self, tokens: Tensor, targets: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
         x, _ = self.model.features(tokens, cu_seqlens=cu_seqlens)
-        W = self.model.head.weight
-        if targets.numel() * W.shape[0] <= FEW_LOGITS:
-            return sum_of_losses(x.flatten(0, 1), W, targets.flatten())
-        return next_token_loss(x, W, targets, reduction="sum")
+        return next_token_loss(x, self.model.head.weight, targets, reduction="sum")
 
 
 def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) -> nn.Module:

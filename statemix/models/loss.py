@@ -2,17 +2,26 @@
 
     loss = mean over scored t of  − log softmax(W x[t])[targets[t]]
 
-A vocabulary of 50,000 makes logits 65 times larger than the features of width 768 that they come from.
+A vocabulary of 50,000 makes logits 65 times larger than the features of width 768 that they come from.  So a chunk of steps is taken all
+the way while its logits are in the cache: logits, probabilities p, loss, and at once the gradients
+
+    g[t] = p[t] − onehot(targets[t]),    dx[t] = W^T g[t],    dW = sum over t of g[t] x[t]^T
+
+which the backward pass only scales.
 """
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
+from torch.autograd.function import once_differentiable
 
 IGNORED = -100  # the target of a step that is not scored
-CHUNK = 1024  # steps whose logits are held at once
+CACHED_LOGITS = 1 << 21  # of a chunk on a CPU: eight megabytes
+HELD_LOGITS = 1 << 27  # of a chunk elsewhere
+FEWEST_STEPS = 64  # of a chunk: with fewer, matrix products are slow
 
 
 def next_token_loss(
@@ -20,13 +29,13 @@ def next_token_loss(
     W: Float[Tensor, "V d"],
     targets: Integer[Tensor, "*batch"],
     *,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
     """Cross-entropy of features `x` under the head `W`, a chunk of steps at a time; a target of −100 is not scored.
 
     Targets are those of the features beside them: shift them first.  With reduction "sum" the caller divides, by the tokens of all
-    ranks perhaps.
+    ranks perhaps.  Can be differentiated once.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"Unknown reduction {reduction!r}. Available: mean, sum.")
@@ -35,13 +44,54 @@ def next_token_loss(
             f"`targets` must match `x`, whose shape is {tuple(x.shape)}: expected {tuple(x.shape[:-1])}, got {tuple(targets.shape)}."
         )
     x, targets = x.flatten(0, -2), targets.flatten()
-    total = x.new_zeros((), dtype=torch.float32)
-    for x_part, part in zip(x.split(chunk), targets.split(chunk), strict=True):
-        total = total + checkpoint(sum_of_losses, x_part, W, part, use_reentrant=False)
+    wanted = (x.requires_grad and torch.is_grad_enabled(), W.requires_grad and torch.is_grad_enabled())
+    total = SumOfLosses.apply(x, W, targets, chunk or steps_at_once(W), wanted)
     return total / (targets != IGNORED).sum() if reduction == "mean" else total
 
 
-def sum_of_losses(x: Tensor, W: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy of one chunk, in float32 at least."""
-    logits = F.linear(x, W)
-    return F.cross_entropy(logits.float() if logits.dtype.itemsize < 4 else logits, targets, ignore_index=IGNORED, reduction="sum")
+def steps_at_once(W: Tensor) -> int:
+    """Steps whose logits fit into the cache of a CPU, or a fair share of another device's memory."""
+    return max(FEWEST_STEPS, (CACHED_LOGITS if W.device.type == "cpu" else HELD_LOGITS) // W.shape[0])
+
+
+class SumOfLosses(torch.autograd.Function):
+    """The sum of the losses of steps (N, d), whose gradients are computed with it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, W: Tensor, targets: Tensor, chunk: int, wanted: tuple[bool, bool]) -> Tensor:
+        total = x.new_zeros((), dtype=at_least_float32(x.dtype))
+        dx = torch.empty_like(x) if wanted[0] else None
+        dW = torch.zeros_like(W, dtype=total.dtype) if wanted[1] else None
+        for start in range(0, len(x), chunk):
+            part = slice(start, start + chunk)
+            loss, g = loss_and_gradient(F.linear(x[part], W), targets[part], any(wanted))
+            total += loss
+            if dx is not None:
+                dx[part] = g @ W
+            if dW is not None:
+                dW += g.T @ x[part]
+        ctx.gradients = dx, None if dW is None else dW.to(W.dtype)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
+        dx, dW = (None if d is None else d * d_total.to(d.dtype) for d in ctx.gradients)
+        return dx, dW, None, None, None
+
+
+def loss_and_gradient(logits: Tensor, targets: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """The sum of the losses of a chunk, in float32 at least, and its gradient by the logits, in their dtype; the logits are overwritten."""
+    scored = (targets != IGNORED)[:, None]
+    chosen = targets[:, None].clamp(min=0)
+    log_p = F.log_softmax(logits, 1, dtype=at_least_float32(logits.dtype))
+    loss = -(log_p.gather(1, chosen) * scored).sum()
+    if not with_gradient:
+        return loss, logits
+    g = log_p.exp_().scatter_add_(1, chosen, torch.full_like(log_p[:, :1], -1.0)).mul_(scored)
+    return loss, g.to(logits.dtype)
+
+
+def at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    """What losses of logits of `dtype` are summed in."""
+    return torch.promote_types(dtype, torch.float32)
