@@ -9,8 +9,9 @@ The paper's three panels at a scale that a CPU can train.  Every model sees the 
     b   perplexity against the number of states, for each m: half and twice as many blocks as in panel a, at the first rate
     c   perplexity and time of H-LRUs and BD-LRUs of the same number of parameters: the runs of panel a, by mixer
 
-A finished run is a line of results/lm/small.jsonl: config, result, CPU seconds with validation, commit, machine.  What is there is not run again, so
-the command can be stopped and repeated; `--job-idx 0 --num-jobs 2` and `--job-idx 1 --num-jobs 2` share the runs out to two processes.
+A finished run is a line of results/lm/small.jsonl: config, result, CPU seconds with validation, commit, machine.  What is there is not run
+again, so the command can be stopped and repeated; `--job-idx 0 --num-jobs 2` and `--job-idx 1 --num-jobs 2` share the runs out to two
+processes.
 """
 
 import json
