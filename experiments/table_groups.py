@@ -1,7 +1,7 @@
 """Products of permutations (the paper's table of S3, S4 and S5): a running product at every step, 16 steps.
 
-Three recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
-`curriculum`: prefixes that grow whether they are learnt or not.
+Recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
+`curriculum`: prefixes that grow whether they are learnt or not; `long curriculum`: more of it.
 Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs, half as many again outside the main table.
 Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
 """
@@ -64,6 +64,13 @@ def curriculum(row: str, column: str, seed: int) -> Cell:
     return Cell(row, column, "curriculum", grown)
 
 
+def longer(row: str, column: str, seed: int) -> Cell:
+    """The curriculum with four times the steps and more states."""
+    cell = curriculum(row, column, seed)
+    model = with_row(ModelConfig(width=64), row, states=384)
+    return Cell(row, column, "long curriculum", replace(cell.config, model=model, stage_steps=400, max_steps=16_000))
+
+
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=128), row, states=128)
@@ -81,5 +88,7 @@ def cells(scale: str) -> Iterator[Cell]:
     yield from (plain(row, column, 3e-3, 0) for column in main_columns for row in [*MAIN, "LSTM"])
     yield from (tracking(row, column, 0) for column in main_columns for row in MAIN)
     yield from (curriculum(row, column, 0) for column in ("S5-100k", "S4-50k") for row in MAIN)
+    yield from (curriculum(row, "S5-100k", seed) for seed in (1, 2) for row in MAIN[1:4])
+    yield longer(bdlru(3), "S4-50k", 0)
     yield from (plain(row, column, 3e-3, 0) for column in COLUMNS for row in rows)
     yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in COLUMNS)

@@ -14,6 +14,7 @@ from statemix.models import ModelConfig
 from statemix.paper import bdlru, mixer_of, read_values, with_row
 from statemix.report.command import update_documents
 from statemix.report.gather import gather, neighbours
+from statemix.report.language import PANELS, read_language
 from statemix.report.tables import coverage, grids, latex, markdown
 from statemix.sweep import Cell, Entry, Ledger
 from statemix.train import RunConfig
@@ -189,7 +190,7 @@ def test_documents_are_rendered_from_the_ledger(tmp_path):
     root = Path(__file__).parents[1]
     copy = tmp_path / "reproduce.md"
     copy.write_text((root / "docs" / "reproduce.md").read_text())
-    update_documents(root / "experiments", root / "results" / "ledger.jsonl", (copy,))
+    update_documents(root / "experiments", root / "results" / "ledger.jsonl", root / "results" / "lm" / "small.jsonl", (copy,))
     assert copy.read_text() == (root / "docs" / "reproduce.md").read_text()
     assert copy.read_text().count("<!-- end -->") >= 8
 
@@ -198,9 +199,61 @@ def test_a_region_that_nobody_knows(clone):
     path = clone / "page.md"
     path.write_text("before\n<!-- table_moon -->\nold\n<!-- end -->\nafter\n")
     with pytest.raises(ValueError, match="Unknown region 'table_moon' in a document. Available: table_mad"):
-        update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
+        update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
     path.write_text("before\n<!-- runs table_groups -->\nold\n<!-- end -->\nafter\n")
-    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
+    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
     lines = path.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
     assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |" in lines
+
+
+def language_line(name, mixer, options, lr, perplexity, panels):
+    config = {"model": {"mixer": mixer, "options": options}, "lr": lr, "seed": 0}
+    result = {"parameters": 2000, "tokens": 4000, "perplexity": perplexity, "bits_per_byte": perplexity / 10}
+    return {"panels": panels, "name": name, "config": config, "result": result, "cpu_seconds": 2.0 / lr, "commit": "abc"}
+
+
+@pytest.fixture
+def language(clone):
+    blocks = {"n_blocks": 8, "block_size": 4}
+    lines = [
+        language_line("bdlru-m4", "bdlru", blocks, 0.01, 20.0, ["a", "c"]),
+        language_line("bdlru-m4", "bdlru", blocks, 0.1, 30.0, ["a", "c"]),
+        language_line("bdlru-m4 × 2.0", "bdlru", {"n_blocks": 16, "block_size": 4}, 0.1, 25.0, ["b"]),
+        language_line("hlru-m2", "hlru", {"n_channels": 5, "order": 2}, 0.01, 21.0, ["a", "c"]),
+        language_line("lstm", "lstm", {"hidden": 7}, 0.1, 22.0, ["a"]),
+    ]
+    path = clone / "results" / "lm" / "small.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_panels_on_language(language):
+    runs = read_language(language)
+    a = PANELS["language a"](runs).splitlines()
+    assert a[0] == "| model | parameters | lr 0.01 | lr 0.1 | best perplexity | bits per byte |"
+    assert a[2:] == [
+        "| BD-LRU m4 | 2,000 | 20.00 | 30.00 | 20.00 | 2.000 |",
+        "| H-LRU m2 | 2,000 | 21.00 | · | 21.00 | 2.100 |",
+        "| LSTM | 2,000 | · | 22.00 | 22.00 | 2.200 |",
+    ]
+    b = PANELS["language b"](runs).splitlines()
+    assert b[2:] == ["| BD-LRU m4 | 32 | 2,000 | 30.00 |", "| BD-LRU m4 | 64 | 2,000 | 25.00 |"]  # at the rate of panel b
+    c = PANELS["language c"](runs).splitlines()
+    assert c[2:] == ["| BD-LRU m4 | 2,000 | 200 | 20.00 |", "| H-LRU m2 | 2,000 | 20 | 21.00 |"]
+    assert read_language(language.with_name("none.jsonl")) == []
+
+
+def test_a_line_that_is_not_a_language_run(language):
+    language.write_text(json.dumps({"name": "x"}) + "\n")
+    with pytest.raises(ValueError, match=r"line 1 lacks panels, config, result, cpu_seconds, commit: is it a run of"):
+        read_language(language)
+
+
+def test_report_draws_language(language, clone, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is only in the extras `plot` and `dev`")
+    monkeypatch.chdir(clone)
+    main(["report", "--out", "one"])
+    assert (clone / "one" / "fig_language.pdf").read_bytes().startswith(b"%PDF")
+    assert "| H-LRU m2 |" in (clone / "one" / "language.md").read_text()

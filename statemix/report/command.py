@@ -7,6 +7,7 @@ from rich.console import Console
 from statemix.paper import read_values
 from statemix.report.documents import update_document
 from statemix.report.gather import Neighbour, Place, gather, neighbours
+from statemix.report.language import PANELS, draw_language, read_language
 from statemix.report.page import write_report_page
 from statemix.report.tables import comma_separated, coverage, grids, latex, markdown
 from statemix.sweep import Ledger
@@ -34,19 +35,23 @@ def print_coverage(experiments: Path, ledger: Path) -> None:
     print(coverage(found))
 
 
-def update_documents(experiments: Path, ledger: Path, documents: tuple[Path, ...]) -> None:
+def update_documents(experiments: Path, ledger: Path, language: Path, documents: tuple[Path, ...]) -> None:
     places, found = collect(experiments, ledger)
+    runs = read_language(language)
     for path in documents:
-        update_document(path, places, found)
+        update_document(path, places, found, runs)
 
 
-def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> None:
+def write_report(experiments: Path, ledger: Path, bench: Path, language: Path, out: Path) -> None:
     """Tables, figures and the page."""
     places, found = collect(experiments, ledger)
+    runs = read_language(language)
     out.mkdir(parents=True, exist_ok=True)
     for name, grid in grids(found).items():
         write_atomically(out / f"{name}.md", markdown(grid).encode())
         write_atomically(out / f"{name}.tex", latex(grid).encode())
+    if runs:
+        write_atomically(out / "language.md", "\n".join(panel(runs) for panel in PANELS.values()).encode())
     write_atomically(out / "values.csv", comma_separated(found).encode())
     summary = coverage(found).splitlines()[-1]
     write_report_page(out / "index.html", places, found, summary)
@@ -54,6 +59,6 @@ def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> Non
         from statemix.report.figures import draw_figures, draw_throughput
     except ImportError as error:
         raise SystemExit("statemix: figures need matplotlib. Install it with: pip install 'statemix[plot]'") from error
-    drawn = draw_figures(places, out) + draw_throughput(bench, out)
+    drawn = draw_figures(places, out) + draw_throughput(bench, out) + draw_language(runs, out)
     print(f"{len(grids(found))} tables, {len(drawn)} figures and index.html are in {out}.")
     print(summary)

@@ -4,6 +4,7 @@
 <!-- runs fig_seeds -->          an experiment's places: runs, mean, spread, best, time
 <!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
 <!-- coverage -->                how many of the paper's values have a neighbour
+<!-- language a -->              a panel of the paper's figure on language
 """
 
 import re
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from statemix.report.gather import Neighbour, Place, result_of
+from statemix.report.language import PANELS, LanguageRun
 from statemix.report.tables import coverage, grids, markdown
 from statemix.sweep import Entry
 from statemix.train.checkpoint import write_atomically
@@ -46,7 +48,7 @@ def curve_of(entry: Entry) -> dict[str, float]:
     return result_of(entry).get("measured", {}).get("by_length", {})
 
 
-def render(name: str, places: list[Place], found: list[Neighbour]) -> str:
+def render(name: str, places: list[Place], found: list[Neighbour], language: list[LanguageRun]) -> str:
     """The text of a region."""
     kind, _, experiment = name.rpartition(" ")
     own = [place for place in places if place.experiment == experiment]
@@ -56,15 +58,17 @@ def render(name: str, places: list[Place], found: list[Neighbour]) -> str:
         return kinds[kind]()
     if name in tables:
         return markdown(tables[name])
+    if name in PANELS:
+        return PANELS[name](language)
     if name == "coverage":
         return coverage(found) + "\n"
-    known = [*tables, "coverage", "runs <experiment>", "lengths <experiment>"]
+    known = [*tables, *PANELS, "coverage", "runs <experiment>", "lengths <experiment>"]
     raise ValueError(f"Unknown region {name!r} in a document. Available: {', '.join(known)}.")
 
 
-def update_document(path: Path, places: list[Place], found: list[Neighbour]) -> None:
+def update_document(path: Path, places: list[Place], found: list[Neighbour], language: list[LanguageRun]) -> None:
     """Render every region of a document anew."""
     text = path.read_text()
-    fresh = REGION.sub(lambda match: f"<!-- {match['name']} -->\n{render(match['name'], places, found)}<!-- end -->\n", text)
+    fresh = REGION.sub(lambda match: f"<!-- {match['name']} -->\n{render(match['name'], places, found, language)}<!-- end -->\n", text)
     if fresh != text:
         write_atomically(path, fresh.encode())

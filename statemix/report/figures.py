@@ -139,11 +139,16 @@ def draw_figures(places: list[Place], out: Path) -> list[Path]:
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
         axis.set_title(name.removeprefix("fig_").replace("_", " "), loc="left")
-        for kind in ("svg", "pdf"):
-            path = out / f"{name}.{kind}"
-            figure.savefig(path, metadata={"Date": None} if kind == "svg" else {"CreationDate": None})
-            written.append(path)
-        plt.close(figure)
+        written += save(figure, out, name)
+    return written
+
+
+def save(figure: Any, out: Path, name: str) -> list[Path]:
+    """Write a figure as SVG and PDF, without the time at which it was drawn."""
+    written = [out / f"{name}.{kind}" for kind in ("svg", "pdf")]
+    for path in written:
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"CreationDate": None})
+    plt.close(figure)
     return written
 
 
@@ -161,8 +166,4 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
         axis.barh([line["entrant"] for line in own][::-1], [B * T / line["value"] * 1e3 for line in own][::-1])
         axis.set(xlabel="tokens a second, forward and backward, one thread", xscale="log")
         axis.set_title(setting, loc="left", fontsize=9)
-    written = [out / f"fig_throughput.{kind}" for kind in ("svg", "pdf")]
-    for target in written:
-        figure.savefig(target, metadata={"Date": None} if target.suffix == ".svg" else {"CreationDate": None})
-    plt.close(figure)
-    return written
+    return save(figure, out, "fig_throughput")

@@ -1,0 +1,167 @@
+"""The paper's three panels on language, from the runs of experiments/lm_small.py.
+
+a   the best perplexity by block size or order m, over learning rates, beside other mixers of the same size
+b   perplexity against the number of states, for each m
+c   perplexity and time of H-LRUs and BD-LRUs of the same number of parameters
+
+Tokens a second are of CPU time, so that runs side by side do not slow each other down on paper.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KINDS = {"bdlru": "BD-LRU", "hlru": "H-LRU", "lstm": "LSTM", "mamba2": "Mamba-2", "deltanet": "DeltaNet"}
+FIELDS = ("panels", "name", "config", "result", "cpu_seconds", "commit")
+
+
+@dataclass(frozen=True)
+class LanguageRun:
+    """A line of results/lm/small.jsonl."""
+
+    panels: tuple[str, ...]
+    name: str
+    mixer: str
+    m: int | None
+    states: int | None
+    parameters: int
+    lr: float
+    seed: int
+    tokens: int
+    perplexity: float
+    bits_per_byte: float
+    tokens_per_cpu_second: float
+    commit: str
+
+    @property
+    def label(self) -> str:
+        kind = KINDS.get(self.mixer, self.mixer)
+        return kind if self.m is None else f"{kind} m{self.m}"
+
+
+def read_language(path: Path) -> list[LanguageRun]:
+    """All runs that are written down, none if there is no such file."""
+    lines = path.read_text().splitlines() if path.is_file() else []
+    return [parse(json.loads(line), f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+
+
+def parse(line: dict[str, Any], place: str) -> LanguageRun:
+    missing = [name for name in FIELDS if name not in line]
+    if missing:
+        raise ValueError(f"{place} lacks {', '.join(missing)}: is it a run of experiments/lm_small.py?")
+    model, result = line["config"]["model"], line["result"]
+    m = model["options"].get("block_size", model["options"].get("order"))
+    heads = model["options"].get("n_blocks", model["options"].get("n_channels"))
+    return LanguageRun(
+        panels=tuple(line["panels"]),
+        name=line["name"],
+        mixer=model["mixer"],
+        m=m,
+        states=None if m is None else m * heads,
+        parameters=result["parameters"],
+        lr=line["config"]["lr"],
+        seed=line["config"]["seed"],
+        tokens=result["tokens"],
+        perplexity=result["perplexity"],
+        bits_per_byte=result["bits_per_byte"],
+        tokens_per_cpu_second=result["tokens"] / line["cpu_seconds"],
+        commit=line["commit"],
+    )
+
+
+def best_of_each(runs: Iterable[LanguageRun]) -> list[tuple[LanguageRun, int]]:
+    """Of each model the run with the lowest perplexity, and how many were tried."""
+    by_name: dict[str, list[LanguageRun]] = defaultdict(list)
+    for run in runs:
+        by_name[run.name].append(run)
+    return [(min(tried, key=lambda run: run.perplexity), len(tried)) for tried in by_name.values()]
+
+
+def panel_a(runs: list[LanguageRun]) -> str:
+    """A line for each model: its perplexity at each learning rate, and the best."""
+    rates = sorted({run.lr for run in runs if "a" in run.panels})
+    lines = [
+        f"| model | parameters | {' | '.join(f'lr {lr:g}' for lr in rates)} | best perplexity | bits per byte |",
+        f"|---|---|{'---|' * len(rates)}---|---|",
+    ]
+    for best, _ in best_of_each(run for run in runs if "a" in run.panels):
+        at = {run.lr: f"{run.perplexity:.2f}" for run in runs if run.name == best.name}
+        cells = " | ".join(at.get(lr, "·") for lr in rates)
+        lines.append(f"| {best.label} | {best.parameters:,} | {cells} | {best.perplexity:.2f} | {best.bits_per_byte:.3f} |")
+    return "\n".join(lines) + "\n"
+
+
+def panel_b(runs: list[LanguageRun]) -> str:
+    """Perplexity by m, against states: half, once and twice the blocks, at one learning rate."""
+    rates = {run.lr for run in runs if "b" in run.panels}
+    lines = ["| model | states | parameters | perplexity |", "|---|---|---|---|"]
+    for run in sorted(with_widths(runs, rates), key=lambda run: (run.m or 0, run.states or 0)):
+        lines.append(f"| {run.label} | {run.states} | {run.parameters:,} | {run.perplexity:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_widths(runs: list[LanguageRun], rates: set[float]) -> list[LanguageRun]:
+    """The runs of panel b and, between them, those of panel a at its rate."""
+    return [run for run in runs if run.lr in rates and run.mixer == "bdlru"]
+
+
+def panel_c(runs: list[LanguageRun]) -> str:
+    """Time beside perplexity."""
+    lines = ["| model | parameters | tokens per CPU second | best perplexity |", "|---|---|---|---|"]
+    for best, _ in best_of_each(run for run in runs if "c" in run.panels):
+        speed = max(run.tokens_per_cpu_second for run in runs if run.name == best.name)
+        lines.append(f"| {best.label} | {best.parameters:,} | {speed:,.0f} | {best.perplexity:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+PANELS: dict[str, Callable[[list[LanguageRun]], str]] = {"language a": panel_a, "language b": panel_b, "language c": panel_c}
+
+
+def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
+    """The three panels side by side, as SVG and PDF; nothing if nothing has been run."""
+    if not runs:
+        return []
+    from statemix.report.figures import plt, save
+
+    figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    draw_sizes(a, runs)
+    draw_widths(b, runs)
+    draw_speeds(c, runs)
+    return save(figure, out, "fig_language")
+
+
+def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
+    """Panel a: a line for each layer, and a level for each mixer that has no m."""
+    best = [run for run, _ in best_of_each(run for run in runs if "a" in run.panels)]
+    for mixer, style in (("bdlru", "-"), ("hlru", "--")):
+        points = sorted((run.m, run.perplexity) for run in best if run.mixer == mixer and run.m is not None)
+        if points:
+            axis.plot(*zip(*points, strict=True), style, marker="o", label=KINDS[mixer])
+    others = [run for run in best if run.m is None]
+    for run, colour in zip(others, ("C2", "C3", "C4"), strict=False):
+        axis.axhline(run.perplexity, color=colour, linestyle=":", label=run.label)
+    axis.set(xlabel="block size or order m", ylabel="best validation perplexity", xscale="log")
+    axis.legend(fontsize=7)
+
+
+def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
+    """Panel b: a line for each m."""
+    shown = with_widths(runs, {run.lr for run in runs if "b" in run.panels})
+    for m in sorted({run.m for run in shown if run.m is not None}):
+        points = sorted((run.states, run.perplexity) for run in shown if run.m == m and run.states is not None)
+        axis.plot(*zip(*points, strict=True), marker="o", label=f"m = {m}")
+    axis.set(xlabel="states of a layer", ylabel="validation perplexity", xscale="log")
+    if shown:
+        axis.legend(fontsize=7)
+
+
+def draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
+    """Panel c: a point for each model."""
+    for run, _ in best_of_each(run for run in runs if "c" in run.panels):
+        speed = max(other.tokens_per_cpu_second for other in runs if other.name == run.name)
+        axis.plot(speed, run.perplexity, "o" if run.mixer == "bdlru" else "s", color="C0" if run.mixer == "bdlru" else "C1")
+        axis.annotate(run.label, (speed, run.perplexity), fontsize=7, xytext=(4, 4), textcoords="offset points")
+    axis.set(xlabel="tokens per CPU second", ylabel="best validation perplexity")
