@@ -61,6 +61,11 @@ def train_every_way(rank, count, directory, data_directory):
     with ranks_of(execution) as ranks:
         train_lm(replace(config_of(data, "bdlru"), bf16=True), execution, data, directory / "fsdp bf16", ranks)
 
+    for way in ("ddp", "fsdp"):
+        execution = replace(WAYS[way], peak_flops=1e9)
+        with ranks_of(execution) as ranks:
+            train_lm(replace(config_of(data, "bdlru"), optimiser="muon"), execution, data, directory / f"muon {way}", ranks)
+
     def stop(run, report):
         if report.step == 14:
             raise KeyboardInterrupt
@@ -83,6 +88,8 @@ def one_process(data, tmp_path_factory):
         execution = Execution(save_every=10, peak_flops=1e9)
         with ranks_of(execution) as ranks:
             results[mixer] = train_lm(config_of(data, mixer), execution, data, directory / mixer, ranks)
+    with ranks_of(execution) as ranks:
+        train_lm(replace(config_of(data, "bdlru"), optimiser="muon"), execution, data, directory / "muon", ranks)
     return directory, results
 
 
@@ -102,6 +109,12 @@ def test_two_ranks_have_the_losses_of_one_process(one_process, two_ranks, way, m
     result = json.loads((ours / "result.json").read_text())
     assert result["validation_loss"] == pytest.approx(results[mixer].validation_loss, abs=1e-5)
     assert load_model(ours / "final").model.config == load_model(directory / mixer / "final").model.config
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_with_muon_too(one_process, two_ranks, way):
+    directory, _ = one_process
+    np.testing.assert_allclose(losses(two_ranks / f"muon {way}"), losses(directory / "muon"), rtol=0, atol=1e-5)
 
 
 def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks):

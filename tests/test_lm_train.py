@@ -14,6 +14,7 @@ from statemix.cli import main
 from statemix.lm import load_model
 from statemix.lm.config import Execution, LMRunConfig, run_config_from_dict
 from statemix.lm.measure import flops_per_token, measure_quality
+from statemix.lm.muon import orthogonal
 from statemix.lm.optim import decays, learning_rate, make_optimiser
 from statemix.lm.ranks import Scored, ranks_of
 from statemix.lm.reports import read_config
@@ -208,12 +209,20 @@ def test_configs_are_data(config):
     assert replace(config, seed=1).id != config.id
     with pytest.raises(ValueError, match="Unknown fields of a run's config: lrr"):
         run_config_from_dict({**json.loads(config.to_json()), "lrr": 1})
+    with pytest.raises(ValueError, match="Unknown optimiser 'sgd'. Available: adamw, muon"):
+        replace(config, optimiser="sgd")
     with pytest.raises(ValueError, match="newer statemix"):
         run_config_from_dict({**json.loads(config.to_json()), "version": 99})
     with pytest.raises(ValueError, match="Unknown way to train in parallel 'ring'. Available: ddp, fsdp"):
         Execution(parallel="ring")
     with pytest.raises(ValueError, match="`keep` must be at least 1"):
         Execution(keep=0)
+
+
+def test_ids_outlive_new_fields(config):
+    first = LMRunConfig(LMConfig(300), "x")
+    assert first.id == "d69539c3fb29d7d1"  # as it was before there was a choice of optimisers
+    assert len({first.id, replace(first, optimiser="muon").id, replace(first, matrix_lr=0.1).id}) == 3
 
 
 def test_biases_and_norms_do_not_decay(config):
@@ -224,6 +233,61 @@ def test_biases_and_norms_do_not_decay(config):
     assert all("norm" in name for name in kept if name.endswith("weight"))
     assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(model.parameters()))
     assert [group["weight_decay"] for group in optimiser.param_groups] == [0.1, 0.0]
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (30, 30), (1, 7), (330, 32)], ids=str)
+def test_orthogonal_matrices(shape):
+    """As Jordan's iteration has them, which is done here on Gram matrices; singular values near one, singular vectors kept."""
+    torch.manual_seed(0)
+    G = torch.randn(shape, dtype=torch.float64)
+    X = G / G.norm()
+    for _ in range(5):
+        A = X @ X.T
+        X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
+    torch.testing.assert_close(orthogonal(G), X, rtol=0, atol=1e-6)
+    torch.testing.assert_close(orthogonal(G.float()).double(), X, rtol=0, atol=1e-4)
+    singular = torch.linalg.svdvals(orthogonal(G))
+    assert 0.3 < singular.min() <= singular.max() < 1.3
+    U, _, Vh = torch.linalg.svd(G, full_matrices=False)
+    turned = U.T @ orthogonal(G) @ Vh.T
+    torch.testing.assert_close(turned, torch.diag(turned.diagonal()), rtol=0, atol=1e-6)
+
+
+def test_muon_turns_matrices_inside_blocks(config):
+    model = LanguageModel(config.model)
+    optimiser = make_optimiser(model, replace(config, optimiser="muon", lr=1e-3, matrix_lr=0.02))
+    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(model.parameters()))
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    torch.manual_seed(1)
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    optimiser.step()
+    for name, p in model.named_parameters():
+        decay = 0.1 if decays(name, p) else 0.0
+        if p.ndim == 2 and name.startswith("blocks") and "bias" not in name:
+            rate = 0.02
+            change = (1 - rate * decay) * before[name] - p.detach()
+            expected = rate * max(1, p.shape[0] / p.shape[1]) ** 0.5 * orthogonal(p.grad)  # a first momentum has its gradient's direction
+        else:
+            rate = 1e-3
+            change = (1 - rate * decay) * before[name] - p.detach()
+            expected = rate * p.grad.sign()  # so does Adam's, entry by entry
+        torch.testing.assert_close(change, expected, rtol=0, atol=2e-2 * rate)
+
+
+@pytest.mark.parametrize("stop", [4, 7])
+def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, whole, stop):
+    def interrupt(run, report):
+        if report.step == stop:
+            raise KeyboardInterrupt
+
+    config = replace(config, optimiser="muon")
+    run(config, data, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, data, tmp_path / "cut", observer=interrupt)
+    run(config, data, tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert losses(tmp_path / "whole")[2:] != losses(whole[1])[2:]
 
 
 def test_the_learning_rate_warms_up_and_follows_a_cosine(config):

@@ -83,6 +83,10 @@ class LMTrain:
     """Where it ends."""
     warmup: float = 0.1
     """Share of the steps in which the learning rate rises from zero."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """muon makes updates of the matrices inside blocks orthogonal: fewer steps to the same loss, each a little longer."""
+    matrix_lr: float = 0.02
+    """The learning rate of those matrices, where the others have --lr."""
     weight_decay: float = 0.1
     """Of matrices; biases and norms have none."""
     clip: float = 1.0
@@ -165,6 +169,8 @@ class LMTrain:
             reset=self.reset,
             bf16=self.bf16,
             seed=self.seed,
+            optimiser=self.optimiser,
+            matrix_lr=self.matrix_lr,
         )
 
     def execution(self) -> Any:

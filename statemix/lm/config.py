@@ -14,6 +14,8 @@ from statemix.models.lm import LMConfig, lm_config_from_dict
 
 VERSION = 1  # raised when a field changes its meaning
 PARALLEL = ("ddp", "fsdp")
+OPTIMISERS = ("adamw", "muon")
+LATER = ("optimiser", "matrix_lr")  # fields that the first runs did not have
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class LMRunConfig:
         warmup: share of the steps in which the learning rate rises from zero.
         weight_decay: not on biases and norms.
         clip: largest norm of a gradient, 0 for any.
+        optimiser: "adamw", or "muon" for the matrices inside blocks, with `matrix_lr` where AdamW has `lr`.
         reset: begin every document with a fresh state.
         bf16: compute in bfloat16; weights, states and sums stay in float32.
     """
@@ -49,15 +52,19 @@ class LMRunConfig:
     bf16: bool = False
     seed: int = 0
     version: int = VERSION
+    optimiser: str = "adamw"
+    matrix_lr: float = 0.02
 
     def __post_init__(self) -> None:
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}.")
         for name in ("length", "batch", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         for name in ("weight_decay", "clip", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
-        for name in ("lr", "min_lr"):
+        for name in ("lr", "min_lr", "matrix_lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above zero, got {getattr(self, name)}.")
         for name in ("warmup", "beta1", "beta2"):
@@ -66,8 +73,12 @@ class LMRunConfig:
 
     @property
     def id(self) -> str:
-        """Sixteen hexadecimal digits that no other config has."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """Sixteen hexadecimal digits that no other config has; a field that came later counts where it is not its default."""
+        data = json.loads(self.to_json())
+        unchanged = [f.name for f in fields(self) if f.name in LATER and data[f.name] == f.default]
+        for name in unchanged:
+            del data[name]
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
     def tokens(self) -> int:

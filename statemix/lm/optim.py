@@ -1,26 +1,39 @@
-"""AdamW without decay of biases and norms, and a learning rate that warms up and follows a cosine."""
+"""AdamW without decay of biases and norms, or Muon, and a learning rate that warms up and follows a cosine."""
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from statemix.lm.config import LMRunConfig
+from statemix.lm.muon import Muon
 
 
-def make_optimiser(model: nn.Module, config: LMRunConfig) -> torch.optim.AdamW:
-    """Two groups: matrices, which decay, and the rest."""
-    decayed = [p for name, p in model.named_parameters() if decays(name, p)]
+def make_optimiser(model: nn.Module, config: LMRunConfig) -> torch.optim.Optimizer:
+    """Groups: matrices, which decay; the rest; and, for Muon, the matrices inside blocks by themselves."""
+    with_muon = config.optimiser == "muon"
+    inner = [p for name, p in model.named_parameters() if with_muon and turns(name, p)]
+    decayed = [p for name, p in model.named_parameters() if decays(name, p) and not (with_muon and turns(name, p))]
     others = [p for name, p in model.named_parameters() if not decays(name, p)]
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=config.lr, betas=(config.beta1, config.beta2), eps=1e-8, fused=True
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": inner, "weight_decay": config.weight_decay, "matrices": True, "scale": config.matrix_lr / config.lr},
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    kind = Muon if with_muon else torch.optim.AdamW
+    used = [group for group in groups if group["params"]]
+    return kind(used, lr=config.lr, betas=(config.beta1, config.beta2), eps=1e-8, fused=True)
 
 
 def decays(name: str, p: nn.Parameter) -> bool:
     """Matrices decay; vectors, and biases of any shape, do not."""
     return p.ndim >= 2 and not name.rpartition(".")[2].startswith(("bias", "h0"))
+
+
+def turns(name: str, p: nn.Parameter) -> bool:
+    """Matrices inside blocks are Muon's; embedding and head, whose rows are tokens of their own, are AdamW's."""
+    return p.ndim == 2 and decays(name, p) and "blocks." in name
 
 
 def learning_rate(config: LMRunConfig, step: int) -> float:
