@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from statemix import BDLRU
-from statemix.bench import error, gpu, lm_step, memory, rivals, speed, step
+from statemix.bench import error, gpu, lm_step, memory, rivals, speed, step, throughput
 from statemix.bench.measure import Contest, Row, hold
 from statemix.cli import main
 from statemix.commands.bench import ANYWHERE, RIVALS
@@ -43,6 +43,27 @@ def test_other_parts_of_speed(tmp_path, monkeypatch):
         f"{layer} m = {m}, {way}" for layer in ("BD-LRU", "H-LRU") for m in (1, 3) for way in ("forward", "backward")
     }
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_the_figure_of_throughput(tmp_path, monkeypatch):
+    """Measured at small sizes, and drawn."""
+    for name, value in {"BLOCKS": 8, "LENGTH": 12, "STATES": 16, "SIZES": (1, 2), "LENGTHS": (8, 16)}.items():
+        monkeypatch.setattr(throughput, name, value)
+    main(["bench", "speed", "--parts", "throughput", "--rivals", "loop", "--rounds", "1", "--out", str(tmp_path / "throughput.jsonl")])
+    rows = lines(tmp_path / "throughput.jsonl")
+    settings = ["a: n = 8, m = 1, B = 1, T = 12", "a: n = 8, m = 2, B = 1, T = 12"]
+    settings += ["b: 16 states, B = 1, T = 8", "b: 16 states, B = 1, T = 16", "c: layers of 2m-*, B = 1, T = 12"]
+    assert list(dict.fromkeys(row["setting"] for row in rows)) == settings
+    assert [row["entrant"] for row in rows[:3]] == ["fused", "sequential", "parallel"]
+    assert {"bdlru-m16", "hlru-m4", "lstm", "mamba2", "deltanet"} <= {row["entrant"] for row in rows}
+    figures = pytest.importorskip(
+        "statemix.report.figures", reason="matplotlib is only in the extras `plot` and `dev`", exc_type=ImportError
+    )
+    assert [path.name for path in figures.draw_throughput(tmp_path, tmp_path)] == ["fig_throughput.svg", "fig_throughput.pdf"]
+    assert figures.tokens_per_second({"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}) == pytest.approx(4000)
+    with pytest.raises(ValueError, match="does not tell T"):
+        figures.number_of("T", "B = 1")
 
 
 def test_models_of_the_training_step_are_the_same_model():

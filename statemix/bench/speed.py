@@ -20,12 +20,14 @@ from statemix.bench.lm_step import lm_contest
 from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
+from statemix.bench.throughput import throughput_contests
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
 from statemix.kernels.lanes import LANES, Sizes
 from statemix.layers import BDLRU
 
+LM_BATCHES = (1, 8)  # sequences of a step of the language model
 DRAM_SIZE = 1 << 28  # bytes of gates that no cache holds, whatever the block size
 
 TITLES = {
@@ -36,6 +38,7 @@ TITLES = {
     "length": "the scan at equal B · T, over the shortest sequences",
     "step": "a training step of a small model, and with other scans",
     "lm": "an optimiser step of a language model, and of others of its size",
+    "throughput": "the paper's figure: block sizes, lengths, layers of one size",
 }
 
 
@@ -71,14 +74,21 @@ def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     if part == "layer":
         for threads in config.threads:
             yield replace(layer_contest(B, T, n, 4, threads), device=device)
-    if part == "step":
-        yield replace(step_contest(), device=device)
-    if part == "lm":
-        yield replace(lm_contest(), device=device)
+    yield from (replace(contest, device=device) for contest in whole_contests(config, part))
     if part == "length":
         shapes = [(B * T // length, length) for length in (64, 256, 1024, 4096, 16384, 65536) if length <= B * T]
         entrants = {f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4)) for b, length in shapes}
         yield Contest(part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants, device=device)
+
+
+def whole_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
+    """The parts whose sizes are their own."""
+    if part == "step":
+        yield step_contest()
+    if part == "lm":
+        yield from map(lm_contest, LM_BATCHES)
+    if part == "throughput":
+        yield from throughput_contests("hop_scan compiled" in config.rivals)
 
 
 def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:

@@ -13,7 +13,7 @@ RIVALS = {
     "cpu": (*ANYWHERE, "mamba.py", "jax scan", "jax associative_scan"),
     "cuda": (*ANYWHERE, "fla HGRN", "fla GatedDeltaNet", "mamba-ssm", "accelerated-scan"),
 }
-Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm"]
+Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm", "throughput"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Speed:
 
     kernel: over a loop that only moves the same bytes. scan: as users call it, others over ours. layer: over its projections alone.
     threads: over one thread. length: time a token from T = 64 to 65,536. step: a training step of a small model, with other scans.
-    lm: an optimiser step of a language model, with the paper's scan and with an LSTM.
+    lm: an optimiser step of a language model, with the paper's scan and with an LSTM. throughput: the paper's figure; not among the
+    defaults.
     On a GPU, kernel also tells the bandwidth that is reached, and there is no part threads.
     """
 

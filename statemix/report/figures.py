@@ -1,6 +1,7 @@
 """Figures as SVG and PDF, drawn from places alone."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,18 @@ def by_size(axis: Any, places: list[Place]) -> None:
                 sizes, means, spreads = zip(*points, strict=True)
                 axis.errorbar(sizes, means, spreads, fmt=style, marker="o", capsize=2, label=f"{kind}, {column}")
     axis.set(xlabel="block size or order m", ylabel="accuracy", xscale="log")
+
+
+def by_parameters(axis: Any, places: list[Place]) -> None:
+    """Accuracy against parameters: a line for each column of each layer, convolutions among them."""
+    for kind, style in zip((*KINDS, "Conv"), ("-", "--", ":"), strict=True):
+        for column in dict.fromkeys(place.column for place in places):
+            found = [p.best for p in places if p.column == column and p.row.startswith(kind) and p.best is not None]
+            points = sorted((result_of(best.chosen)["parameters"], *mean_and_spread(best)) for best in found)
+            if points:
+                sizes, means, spreads = zip(*points, strict=True)
+                axis.errorbar(sizes, means, spreads, fmt=style, marker="o", capsize=2, label=f"{kind}, {column}")
+    axis.set(xlabel="parameters", ylabel="accuracy", xscale="log")
 
 
 def by_states(axis: Any, places: list[Place]) -> None:
@@ -113,6 +126,8 @@ def on_the_plane(axis: Any, places: list[Place]) -> None:
 FIGURES: dict[str, tuple[str, Draw]] = {  # name of the figure: the experiment it is drawn from, and how
     "fig_normalisation": ("fig_normalisation", by_size),
     "fig_selectivity": ("fig_selectivity", by_size),
+    "fig_selectivity_parameters": ("fig_selectivity", by_parameters),
+    "fig_mad": ("table_mad", by_size),
     "fig_groups": ("table_groups", by_size),
     "fig_chomsky": ("table_chomsky", by_size),
     "fig_scaling": ("fig_scaling", by_states),
@@ -123,6 +138,7 @@ FIGURES: dict[str, tuple[str, Draw]] = {  # name of the figure: the experiment i
     "fig_seeds": ("fig_seeds", by_seed),
     "fig_signed_gates": ("signed_gates", by_seed),
     "fig_tradeoff": ("table_groups", by_cost),
+    "fig_tradeoff_mad": ("table_mad", by_cost),
     "fig_eigenvalues": ("fig_eigenvalues", on_the_plane),
 }
 
@@ -153,17 +169,39 @@ def save(figure: Any, out: Path, name: str) -> list[Path]:
 
 
 def draw_throughput(bench: Path, out: Path) -> list[Path]:
-    """Tokens a second of each entrant of `statemix bench speed --parts scan`, if its results are there."""
-    path = bench / "scan.jsonl"
+    """The three panels of `statemix bench speed --parts throughput`, if its results are there."""
+    path = bench / "throughput.jsonl"
     if not path.is_file():
         return []
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    settings = list(dict.fromkeys(line["setting"] for line in lines))
-    figure, panels = plt.subplots(1, len(settings), figsize=(5 * len(settings), 4), layout="constrained", squeeze=False)
-    for axis, setting in zip(panels[0], settings, strict=True):
-        own = [line for line in lines if line["setting"] == setting]
-        B, T = (int(size) for size in setting.split("=")[1].strip(" ()").split(",")[:2])
-        axis.barh([line["entrant"] for line in own][::-1], [B * T / line["value"] * 1e3 for line in own][::-1])
-        axis.set(xlabel="tokens a second, forward and backward, one thread", xscale="log")
-        axis.set_title(setting, loc="left", fontsize=9)
+    figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    draw_curves(a, [(line["entrant"], number_of("m", line["setting"]), line) for line in lines if line["setting"].startswith("a:")])
+    a.set(xlabel="block size m, 128 blocks, 2,048 steps", xscale="log", yscale="log")
+    draw_curves(b, [(line["entrant"], number_of("T", line["setting"]), line) for line in lines if line["setting"].startswith("b:")])
+    b.set(xlabel="steps, 768 states", xscale="log", yscale="log")
+    layers = [line for line in lines if line["setting"].startswith("c:")]
+    c.barh([line["entrant"] for line in layers][::-1], [tokens_per_second(line) for line in layers][::-1])
+    c.set(xlabel="tokens a second of layers with as many parameters", xscale="log")
     return save(figure, out, "fig_throughput")
+
+
+def draw_curves(axis: Any, points: list[tuple[str, int, dict[str, Any]]]) -> None:
+    """Tokens a second: a line for each name."""
+    for name in dict.fromkeys(name for name, _, _ in points):
+        own = sorted((x, tokens_per_second(line)) for other, x, line in points if other == name)
+        axis.plot(*zip(*own, strict=True), marker="o", label=name)
+    axis.set(ylabel="tokens a second, forward and backward, one thread")
+    if points:
+        axis.legend(fontsize=7)
+
+
+def tokens_per_second(line: dict[str, Any]) -> float:
+    return number_of("B", line["setting"]) * number_of("T", line["setting"]) / line["value"] * 1e3
+
+
+def number_of(letter: str, setting: str) -> int:
+    """What `letter` is in a setting such as "B = 1, T = 2048"."""
+    found = re.search(rf"\b{letter} = (\d+)", setting)
+    if found is None:
+        raise ValueError(f"The setting {setting!r} of a bench does not tell {letter}.")
+    return int(found[1])
