@@ -6,15 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
 from statemix.analysis.flops import step_cost
 from statemix.models import ModelConfig
+from statemix.report.drawing import blank, save
 from statemix.report.gather import Measured, Place, result_of
-
-matplotlib.use("Agg")
-matplotlib.rcParams["svg.hashsalt"] = "statemix"  # the same file from the same ledger
-import matplotlib.pyplot as plt  # noqa: E402
 
 Draw = Callable[[Any, list[Place]], None]
 KINDS = ("BD-LRU", "H-LRU")
@@ -150,21 +145,12 @@ def draw_figures(places: list[Place], out: Path) -> list[Path]:
         own = [place for place in places if place.experiment == experiment and place.measured]
         if not own:
             continue
-        figure, axis = plt.subplots(figsize=(8, 5), layout="constrained")
+        figure, (axis,) = blank(1, 8, 5)
         draw(axis, own)
         if axis.get_legend_handles_labels()[0]:
             axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
         axis.set_title(name.removeprefix("fig_").replace("_", " "), loc="left")
         written += save(figure, out, name)
-    return written
-
-
-def save(figure: Any, out: Path, name: str) -> list[Path]:
-    """Write a figure as SVG and PDF, without the time at which it was drawn."""
-    written = [out / f"{name}.{kind}" for kind in ("svg", "pdf")]
-    for path in written:
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"CreationDate": None})
-    plt.close(figure)
     return written
 
 
@@ -174,7 +160,7 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
     if not path.is_file():
         return []
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    figure, (a, b, c) = blank(3, 15, 4.5)
     draw_curves(a, [(line["entrant"], number_of("m", line["setting"]), line) for line in lines if line["setting"].startswith("a:")])
     a.set(xlabel="block size m, 128 blocks, 2,048 steps", xscale="log", yscale="log")
     draw_curves(b, [(line["entrant"], number_of("T", line["setting"]), line) for line in lines if line["setting"].startswith("b:")])

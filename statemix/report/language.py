@@ -124,9 +124,9 @@ def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
     """The three panels side by side, as SVG and PDF; nothing if nothing has been run."""
     if not runs:
         return []
-    from statemix.report.figures import plt, save
+    from statemix.report.drawing import blank, save
 
-    figure, (a, b, c) = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
+    figure, (a, b, c) = blank(3, 15, 4.5)
     draw_sizes(a, runs)
     draw_widths(b, runs)
     draw_speeds(c, runs)
