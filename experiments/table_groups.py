@@ -90,5 +90,7 @@ def cells(scale: str) -> Iterator[Cell]:
     yield from (curriculum(row, column, 0) for column in ("S5-100k", "S4-50k") for row in MAIN)
     yield from (curriculum(row, "S5-100k", seed) for seed in (1, 2) for row in MAIN[1:4])
     yield longer(bdlru(3), "S4-50k", 0)
+    yield from (tracking(row, "S5-100k", 0) for row in BLOCKS)
+    yield from (curriculum("LSTM", column, 0) for column in ("S4-50k", "S5-100k"))
     yield from (plain(row, column, 3e-3, 0) for column in COLUMNS for row in rows)
     yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in COLUMNS)
