@@ -77,14 +77,14 @@ class LMTrain:
     """Steps of the optimiser."""
     minutes: float | None = None
     """As many steps as fit into so many minutes on this machine, by the time that the first few take, instead of --steps."""
-    lr: float = 3e-3
+    lr: float = 4e-3
     """Where the cosine begins, after the warm-up."""
     min_lr: float = 1e-5
     """Where it ends."""
     warmup: float = 0.1
     """Share of the steps in which the learning rate rises from zero."""
-    optimiser: Literal["adamw", "muon"] = "adamw"
-    """muon makes updates of the matrices inside blocks orthogonal: fewer steps to the same loss, each a little longer."""
+    optimiser: Literal["muon", "adamw"] = "muon"
+    """muon makes updates of the matrices inside blocks orthogonal: fewer steps to the same loss, each a little longer. adamw: the paper's."""
     matrix_lr: float = 0.02
     """The learning rate of those matrices, where the others have --lr."""
     weight_decay: float = 0.1
