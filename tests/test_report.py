@@ -164,7 +164,7 @@ def test_page_in_a_browser(clone, monkeypatch):
     from statemix.report.page import write_report_page
 
     places, found = collect(clone / "experiments", clone / "results" / "ledger.jsonl")
-    write_report_page(clone / "page.html", places, found, "a </script> summary")
+    write_report_page(clone / "page.html", places, found, "a </script> summary", [])
     page = (clone / "page.html").read_text()
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     (clone / "page.html").write_text(page.removesuffix("</html>") + ACTIONS)
@@ -257,3 +257,7 @@ def test_report_draws_language(language, clone, monkeypatch):
     main(["report", "--out", "one"])
     assert (clone / "one" / "fig_language.pdf").read_bytes().startswith(b"%PDF")
     assert "| H-LRU m2 |" in (clone / "one" / "language.md").read_text()
+    page = (clone / "one" / "index.html").read_text()
+    assert "Language models of two million parameters" in page
+    assert "data:image/svg+xml;base64," in page
+    assert "Throughput" not in page  # which nobody measured here

@@ -84,7 +84,7 @@ class LMTrain:
     warmup: float = 0.1
     """Share of the steps in which the learning rate rises from zero."""
     optimiser: Literal["muon", "adamw"] = "muon"
-    """muon makes updates of the matrices inside blocks orthogonal: fewer steps to the same loss, each a little longer. adamw: the paper's."""
+    """muon makes updates of matrices inside blocks orthogonal: fewer steps to the same loss, each a bit longer. adamw: as in the paper."""
     matrix_lr: float = 0.02
     """The learning rate of those matrices, where the others have --lr."""
     weight_decay: float = 0.1

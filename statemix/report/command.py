@@ -54,11 +54,11 @@ def write_report(experiments: Path, ledger: Path, bench: Path, language: Path, o
         write_atomically(out / "language.md", "\n".join(panel(runs) for panel in PANELS.values()).encode())
     write_atomically(out / "values.csv", comma_separated(found).encode())
     summary = coverage(found).splitlines()[-1]
-    write_report_page(out / "index.html", places, found, summary)
     try:
         from statemix.report.figures import draw_figures, draw_throughput
     except ImportError as error:
         raise SystemExit("statemix: figures need matplotlib. Install it with: pip install 'statemix[plot]'") from error
     drawn = draw_figures(places, out) + draw_throughput(bench, out) + draw_language(runs, out)
+    write_report_page(out / "index.html", places, found, summary, drawn)
     print(f"{len(grids(found))} tables, {len(drawn)} figures and index.html are in {out}.")
     print(summary)

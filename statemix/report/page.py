@@ -1,5 +1,6 @@
 """The report as one page: pick an experiment, models and block sizes; hover points; step through time.  One file, no network."""
 
+import base64
 import html
 import json
 from importlib import resources
@@ -33,12 +34,14 @@ rate, processor time and commit.</p>
 <label>time <input id=time type=range min=0 max=15 value=0></label><span id=time-text></span></div>
 <svg id=plane viewBox="0 0 320 320" width=320 role=img aria-label="eigenvalues on the complex plane"></svg>
 <p id=shares class=note></p></section>
+{pictures}
 <div id=tip></div>
 """
+PICTURES = {"fig_throughput": "Throughput on this machine", "fig_language": "Language models of two million parameters"}
 
 
-def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbour], summary: str) -> None:
-    """Write the page in one piece."""
+def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]) -> None:
+    """Write the page in one piece; of the figures that were drawn it shows those whose numbers are not in the ledger."""
     paper = {(n.paper.table, n.paper.row, n.paper.column): n.paper.accuracy for n in neighbours}
     data = {
         "places": [as_data(place, paper.get((place.experiment, place.row, place.column))) for place in places],
@@ -48,9 +51,18 @@ def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbou
     safe = json.dumps(data, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
     document = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>statemix: report</title><style>{STYLE}</style>'
-        f"{BODY.format(summary=html.escape(summary))}<script>const DATA = {safe};\n{script}</script></html>"
+        f"{BODY.format(summary=html.escape(summary), pictures=pictures(drawn))}<script>const DATA = {safe};\n{script}</script></html>"
     )
     write_atomically(path, document.encode())
+
+
+def pictures(drawn: list[Path]) -> str:
+    """Figures as they are, each under its title."""
+    shown = [(PICTURES[path.stem], path) for path in drawn if path.suffix == ".svg" and path.stem in PICTURES]
+    return "\n".join(
+        f'<h2>{title}</h2><img alt="{title}" width="100%" src="data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}">'
+        for title, path in shown
+    )
 
 
 def as_data(place: Place, paper: float | None) -> dict[str, Any]:
