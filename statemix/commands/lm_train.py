@@ -48,7 +48,7 @@ class Prepare:
 class LMTrain:
     """Train a language model on prepared text, in one process or many.
 
-    Examples: `statemix lm train data/sotu --minutes 10 --compare-ngram`,
+    Examples: `statemix lm train data/sotu --tie --length 256 --batch 8 --minutes 10 --compare-ngram`,
     `torchrun --nproc-per-node 8 -m statemix lm train data/edu --preset 212m-bdlru-m4 --parallel fsdp --bf16 --length 2048 --batch 256`.
     A run that was interrupted goes on where it stood, on another number of ranks too.
     """
