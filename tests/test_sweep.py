@@ -1,11 +1,12 @@
 """Sweeps: nothing done twice, nothing lost, one run's end is no other's."""
 
 import json
+import multiprocessing
 import os
 import signal
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -82,6 +83,17 @@ def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
     failed = next(e for e in ledger.read()[0] if e.status == "failed")
     assert failed.id == endless.id
     assert "SIGKILL" in failed.reason
+
+
+@pytest.mark.parametrize("when", ["before a run", "during a run"])
+def test_a_worker_whose_sweep_was_killed_ends_quietly(tmp_path, monkeypatch, when):
+    monkeypatch.setattr(engines_module.signal, "signal", lambda *_: None)  # this process still wants to be interrupted
+    ours, theirs = multiprocessing.Pipe()
+    if when == "during a run":
+        ours.send(asdict(TINY))
+    ours.close()
+    engines_module.serve(theirs, tmp_path, ())
+    assert (tmp_path / TINY.id).exists() == (when == "during a run")
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -25,17 +26,18 @@ Engine = Callable[[list[RunConfig], Path, int, tuple[Path, ...]], Iterator[Messa
 
 
 def serve(connection: Connection, runs: Path, files: tuple[Path, ...]) -> None:
-    """A worker: one thread, one run after the other, until there are no more."""
+    """A worker: one thread, one run after the other, until there are no more, or nobody who asks for them."""
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     measure = find_measure(files)
-    while (data := connection.recv()) is not None:
-        config = config_from_dict(data)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed; the run's checkpoint is there
+        while (data := connection.recv()) is not None:
+            config = config_from_dict(data)
 
-        def tell(epoch: EpochReport, id_: str = config.id) -> None:
-            connection.send(("epoch", id_, asdict(epoch)))
+            def tell(epoch: EpochReport, id_: str = config.id) -> None:
+                connection.send(("epoch", id_, asdict(epoch)))
 
-        connection.send(("end", config.id, perform(config, runs, tell, measure)))
+            connection.send(("end", config.id, perform(config, runs, tell, measure)))
 
 
 class Worker:
