@@ -289,14 +289,51 @@ def test_small_inputs_go_by_projections(cls, monkeypatch):
     assert make(cls, 3, 2, save_memory=True).is_one_op(torch.randn(1, 2, 6))
 
 
-@pytest.mark.parametrize("sizes", [Sizes(5, 3, 3), Sizes(8, 2, 1), Sizes(17, 1, 1), Sizes(16, 4, 4)])
+@pytest.mark.parametrize("sizes", [Sizes(5, 3, 3, 4), Sizes(8, 2, 1, 3), Sizes(17, 1, 1, 2), Sizes(16, 4, 4, 5)])
 def test_packing_is_a_bijection(sizes):
-    n, m, rows = sizes
+    n, m, rows, _ = sizes
     W_g, W_v, W_o = torch.randn(n * rows * (m + 1), 3), torch.randn(n * rows, 3), torch.randn(2, n * m)
     packed = pack_inputs(W_g, W_v, sizes)
     assert packed.shape == (sizes.inputs, 3)
     torch.testing.assert_close(unpack_inputs(packed, sizes), (W_g, W_v), rtol=0, atol=0)
     torch.testing.assert_close(unpack_outputs(pack_outputs(W_o, sizes), sizes), W_o, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("sizes", [Sizes(5, 3, 3, 3), Sizes(8, 2, 1, 2), Sizes(17, 1, 1, 1), Sizes(16, 4, 4, 4)])
+def test_packing_differences(sizes):
+    """What a softmax is left unchanged by; gradients go back by the adjoint."""
+    n, m, rows, _ = sizes
+    W_g, W_v = torch.randn(n * rows * (m + 1), 3, dtype=torch.float64), torch.randn(n * rows, 3, dtype=torch.float64)
+    packed = pack_inputs(W_g, W_v, sizes)
+    assert packed.shape == (sizes.inputs, 3)
+    moved = (W_g.view(-1, m + 1, 3) + torch.randn(n * rows, 1, 3, dtype=torch.float64)).view(W_g.shape)
+    torch.testing.assert_close(pack_inputs(moved, W_v, sizes), packed)
+    gradient = torch.randn_like(packed)
+    back = sum((a * b).sum() for a, b in zip(unpack_inputs(gradient, sizes), (W_g, W_v), strict=True))
+    filled = pack_inputs(torch.ones_like(W_g), torch.ones_like(W_v), Sizes(n, m, rows, m + 1)).view(-1, m + 2, 8, 3)[:, m + 1 - m :]
+    real = filled.reshape(packed.shape) != 0  # lanes that hold a block
+    torch.testing.assert_close(back, (gradient * packed * real).sum())
+
+
+@needs_kernel
+@LAYERS
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
+def test_gates_of_any_size_are_a_softmax(cls, m):
+    """Differences of gates may be large, either way, or not numbers."""
+    layer, x = make(cls, 3, m), torch.randn(2, 700, 6)
+    for scale in (30.0, 1000.0):
+        with torch.no_grad():
+            layer.W_g.weight.normal_(std=scale)
+            assert layer.is_one_op(x)
+            truth, final = copy.deepcopy(layer).double()(x.double())
+            y, state = layer(x)
+        torch.testing.assert_close(y.double(), truth, rtol=0, atol=2e-3 * float(truth.abs().max()))
+        torch.testing.assert_close(state.double(), final, rtol=0, atol=2e-3 * float(final.abs().max()))
+    x[0, 5, 0] = float("nan")
+    with torch.no_grad():
+        y, _ = layer(x)
+    assert y[0, 5].isnan().all()
+    assert y[:, :5].isfinite().all()
 
 
 def test_save_memory_needs_gates_that_it_can_compute_again():

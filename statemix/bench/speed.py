@@ -24,7 +24,7 @@ from statemix.bench.throughput import throughput_contests
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
-from statemix.kernels.lanes import LANES, Sizes
+from statemix.kernels.lanes import LANES, sizes_of
 from statemix.layers import BDLRU
 
 LM_BATCHES = (1, 8)  # sequences of a step of the language model
@@ -96,14 +96,14 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
     library = load()
     if isinstance(library, Missing):
         raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
-    sizes = Sizes(n, m, m if block else 1)
+    sizes = sizes_of(n, m, block=block, gate="softmax")
     B = max(B, -(-DRAM_SIZE // (4 * T * sizes.inputs)))
     N = B * T
     inputs, states = sizes.inputs // LANES, sizes.states // LANES  # vectors a step
     gates, h, dh, dgates = (pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs))
     everything = pool.empty((N, (inputs + 2 * states) * LANES)).normal_()
     bounds, state = torch.arange(B + 1) * T, torch.zeros(B, n, m)
-    scan = Scan(B, T, n, B, m, GATES["softmax"], False, 1, True, *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)))
+    scan = Scan(B, T, n, B, m, GATES["odds"], False, 1, True, *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)))
     gradient = ScanGradient(scan, *(pointer(y) for y in (dh, None, dgates, None, state)))
     handle, kept = library.handle, (gates, h, dh, dgates, everything, bounds, state)  # alive as long as the calls
 

@@ -1,15 +1,20 @@
 """Eight blocks side by side: the order of memory that kernels read fastest, and how weights get into it.
 
-    gates and drivers   (..., G, rows, m + 2, 8)      a row's m state gates, its input gate, its v
+    gates and drivers   (..., G, rows, c + 1, 8)      a row's c gates and its v
     states              (..., G, m, 8)
 
 with G = ceil(n / 8) groups, and rows = m for blocks of states, 1 for channels.  The order of a projection's outputs is free, so the small
 weights are permuted and the large gates never are.  Blocks that fill up the last group have weights of zero, and states that stay zero.
+
+A row has c = m + 1 gates, for its m states and its input.  A softmax does not change when all of them are moved by the same amount, so
+here the input's is moved to zero, and left away: c = m differences, the log odds of each state over the input.  The weights are subtracted
+from each other once, and the projection has fewer outputs: a fifth of them less at m = 4, a half at m = 1.
 """
 
 import math
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -17,11 +22,12 @@ LANES = 8
 
 
 class Sizes(NamedTuple):
-    """What a layer's weights are cut into: n blocks of `rows` rows of gates, and of m states."""
+    """What a layer's weights are cut into: n blocks of m states and `rows` rows of c gates."""
 
     n: int
     m: int
     rows: int
+    c: int
 
     @property
     def groups(self) -> int:
@@ -30,12 +36,17 @@ class Sizes(NamedTuple):
     @property
     def inputs(self) -> int:
         """Gates and drivers of a step, in lanes."""
-        return self.groups * self.rows * (self.m + 2) * LANES
+        return self.groups * self.rows * (self.c + 1) * LANES
 
     @property
     def states(self) -> int:
         """States of a step, in lanes."""
         return self.groups * self.m * LANES
+
+
+def sizes_of(n: int, m: int, *, block: bool, gate: str) -> Sizes:
+    """The sizes of a layer whose gate function is `gate`."""
+    return Sizes(n, m, m if block else 1, m if gate == "softmax" else m + 1)
 
 
 def into_lanes(x: Tensor, n: int) -> Tensor:
@@ -52,17 +63,23 @@ def out_of_lanes(x: Tensor, n: int) -> Tensor:
 
 def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
     """Rows of W_g and W_v (or of their biases, with d = 1), (n rows (m + 1), d) and (n rows, d), in the order of lanes."""
-    n, m, rows = sizes
-    both = F.pad(gates.reshape(n, rows, m + 1, -1), (0, 0, 0, 1))
-    both[:, :, m + 1] = v.view(n, rows, -1)
+    n, m, rows, c = sizes
+    rows_of_gates = gates.reshape(n, rows, m + 1, -1)
+    if c == m:
+        rows_of_gates = rows_of_gates[:, :, :m] - rows_of_gates[:, :, m:]
+    both = F.pad(rows_of_gates, (0, 0, 0, 1))
+    both[:, :, c] = v.view(n, rows, -1)
     return into_lanes(both.flatten(1, 2), n).reshape(sizes.inputs, -1)
 
 
 def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
-    """The inverse of `pack_inputs`."""
-    n, m, rows = sizes
-    both = out_of_lanes(packed.view(sizes.groups, rows * (m + 2), LANES, -1), n).unflatten(1, (rows, m + 2))
-    return both[:, :, : m + 1].flatten(0, 2), both[:, :, m + 1].flatten(0, 1)
+    """The adjoint of `pack_inputs`, for gradients: of differences, the input's gate has minus their sum."""
+    n, m, rows, c = sizes
+    both = out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(1, (rows, c + 1))
+    gates = both[:, :, :c]
+    if c == m:
+        gates = torch.cat([gates, -gates.sum(2, keepdim=True)], 2)
+    return gates.flatten(0, 2), both[:, :, c].flatten(0, 1)
 
 
 def pack_outputs(W_o: Tensor, sizes: Sizes) -> Tensor:

@@ -80,7 +80,7 @@ class LayerKernel:
     """Up to which m a device's kernel computes whole layers in float32, and the shapes of what it saves for the backward pass."""
 
     max_size: int
-    saved_shapes: Callable[[Inputs, Weights, Sequences, bool, bool], tuple[tuple[int, ...], ...]]
+    saved_shapes: Callable[[Inputs, Weights, Sequences, str, bool, bool], tuple[tuple[int, ...], ...]]
 
 
 LAYER_KERNELS: dict[str, LayerKernel] = {}
@@ -157,7 +157,9 @@ def _body_backward(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask
     return dx, *totals, dstate
 
 
-def _saved_shapes(inputs: Inputs, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+def _saved_shapes(
+    inputs: Inputs, weights: Weights, sequences: Sequences, gate: str, block: bool, keep: bool
+) -> tuple[tuple[int, ...], ...]:
     B, T = inputs.steps.shape[:2]
     count = len(range(0, T, max(1, STEPS // max(B, 1))))
     return (0,), (0,), (count, sequences.count(inputs.steps), *weights.state_shape(block))
@@ -170,7 +172,7 @@ def _fake(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
     shapes = _saved_shapes if kernel is None else kernel.saved_shapes
     y = x.new_empty((*inputs.steps.shape[:2], W_o.shape[0]))
     final = x.new_empty((sequences.count(inputs.steps), n, m), dtype=state_dtype(x))
-    return y, final, *(final.new_empty(shape) for shape in shapes(inputs, weights, sequences, block, keep))
+    return y, final, *(final.new_empty(shape) for shape in shapes(inputs, weights, sequences, gate, block, keep))
 
 
 def _backward_fake(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):

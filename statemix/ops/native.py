@@ -8,7 +8,7 @@ from torch import Tensor
 
 from statemix.kernels.cpu import layer, pool, scans
 from statemix.kernels.cpu.library import Library, Missing, load
-from statemix.kernels.lanes import Sizes
+from statemix.kernels.lanes import sizes_of
 from statemix.ops.kernels import Call, Scans, register_scans
 from statemix.ops.layer import LAYER_KERNELS, Inputs, LayerKernel, Weights, find_layer_kernel
 from statemix.ops.registry import BODIES, Gradients, Pair, register_kernel
@@ -78,10 +78,12 @@ def gate_count(W_g: Tensor, W_v: Tensor) -> int:
     return W_g.shape[0] // W_v.shape[0]
 
 
-def saved_shapes(inputs: Inputs, weights: Weights, sequences: Sequences, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(
+    inputs: Inputs, weights: Weights, sequences: Sequences, gate: str, block: bool, keep: bool
+) -> tuple[tuple[int, ...], ...]:
     """Of gates, h and entries, as `layer.forward` returns them."""
     n, m = weights.state_shape(block)
-    sizes, N = Sizes(n, m, m if block else 1), inputs.steps.shape[0] * inputs.steps.shape[1]
+    sizes, N = sizes_of(n, m, block=block, gate=gate), inputs.steps.shape[0] * inputs.steps.shape[1]
     if keep:
         return (N if inputs.tokens is None else inputs.x.shape[0], sizes.inputs), (N, sizes.states), (0, n, m)
     return (0,), (0,), (-(-N // layer.STEPS), n, m)

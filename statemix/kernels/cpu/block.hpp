@@ -15,8 +15,8 @@ template <int M, Kind KIND_>
 struct Block {
   static constexpr Kind KIND = KIND_;
   static constexpr int SIZE = M, ROWS = M, OUTPUTS = M;        // states, rows of gates, and outputs of a block, where known
-  static constexpr int C = M ? M + (KIND != Kind::given) : 0;  // gates of a row
-  static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = M ? C : STATEMIX_MAX_SIZE + 1;
+  static constexpr int C = M ? stored(KIND, M) : 0;             // gates of a row
+  static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = STATES + 1;
   static constexpr bool DESCEND = M > 0 && M <= 4;  // small tiles: memory in one direction helps the prefetcher more than order in a tile
 
   static constexpr bool UNROLL = M > 0 && M <= 8;  // rows of larger blocks stay a loop: unrolled they would not fit the instruction cache
@@ -24,21 +24,20 @@ struct Block {
   static int outputs(int m) { return m; }
 
   STATEMIX_INLINE void forward(int32_t gate, int m, int rows, Tile x, V* h) {
-    const int c = KIND == Kind::given ? m : m + 1;
     V next[STATES];
     for (int i = 0; i < rows; ++i) {
       const U* g = x.gates + i * x.step;
       const V driver = x.drivers[i * x.driver_step];
       // The input is added last: it is often larger than the products, and each sum would round at its size.
-      if (KIND == Kind::softmax) {
+      if (KIND == Kind::softmax || KIND == Kind::odds) {
         V e[GATES], Z;
-        softmax_numerators(g, c, e, &Z);
+        numerators(g, m, e, &Z);
         next[i] = (dot(m, (const U*)e, h) + e[m] * driver) / Z;
       } else if (KIND == Kind::given) {
         next[i] = dot(m, g, h) + driver;
       } else {
         V w[GATES];
-        row_weights(gate, g, c, w, nullptr, nullptr);
+        row_weights(gate, g, m + 1, w, nullptr, nullptr);
         next[i] = dot(m, (const U*)w, h) + w[m] * driver;
       }
     }
@@ -47,7 +46,6 @@ struct Block {
 
   // k receives the gradient of the state that entered the step.
   STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile x, const U* previous, const U* h, const V* lambda, V* k, TileOut d) {
-    const int c = KIND == Kind::given ? m : m + 1;
     for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < rows; ++i) {
       const U* g = x.gates + i * x.step;
@@ -59,9 +57,9 @@ struct Block {
           dg[j] = l * previous[j];
         }
         d.drivers[i * d.driver_step] = l;
-      } else if (KIND == Kind::softmax) {
+      } else if (KIND == Kind::softmax || KIND == Kind::odds) {
         V e[GATES], Z;
-        softmax_numerators(g, c, e, &Z);
+        numerators(g, m, e, &Z);
         const V scaled = l / Z, h_i = h[i];
         for (int j = 0; j < m; ++j) {
           const V p = e[j] * scaled;
@@ -69,11 +67,11 @@ struct Block {
           dg[j] = p * (previous[j] - h_i);
         }
         const V p = e[m] * scaled;
-        dg[m] = p * (driver - h_i);
+        if (KIND == Kind::softmax) dg[m] = p * (driver - h_i);
         d.drivers[i * d.driver_step] = p;
       } else {
         V w[GATES], q[GATES], s[GATES];
-        row_weights(gate, g, c, w, q, s);
+        row_weights(gate, g, m + 1, w, q, s);
         for (int j = 0; j < m; ++j) {
           k[j] += w[j] * l;
           dg[j] = q[j] * l * (previous[j] - s[j] * h[i]);
@@ -85,6 +83,8 @@ struct Block {
   }
 
  private:
+  STATEMIX_INLINE void numerators(const U* g, int m, V* e, V* Z) { KIND == Kind::odds ? odds_numerators(g, m, e, Z) : softmax_numerators(g, m + 1, e, Z); }
+
   STATEMIX_INLINE V dot(int m, const U* w, const V* h) {
     V sum = w[0] * h[0];
     for (int j = 1; j < m; ++j) sum += w[j] * h[j];

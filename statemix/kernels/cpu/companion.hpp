@@ -18,8 +18,9 @@ struct Companion {
   static constexpr Kind KIND = KIND_;
   static constexpr int SIZE = M;
   static constexpr int ROWS = 1, OUTPUTS = 1;
-  static constexpr int C = M ? M + (KIND != Kind::given) : 0;
-  static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = M ? C : STATEMIX_MAX_SIZE + 1;
+  static constexpr int C = M ? stored(KIND, M) : 0;
+  static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = STATES + 1;
+  static constexpr bool EXPONENTIAL = KIND == Kind::softmax || KIND == Kind::odds;
   static constexpr bool DESCEND = M > 0 && M <= 8;
 
   static constexpr bool UNROLL = true;
@@ -48,23 +49,25 @@ struct Companion {
     }
     const V driver = x.drivers[0], h_0 = h[0];
     for (int j = 0; j < m; ++j)
-      d.gates[j] = KIND == Kind::softmax ? w[j] * l * (previous[j] - h_0) : q[j] * l * (previous[j] - s[j] * h_0);
-    d.gates[m] = KIND == Kind::softmax ? w[m] * l * (driver - h_0) : q[m] * l * (driver - s[m] * h_0);
+      d.gates[j] = EXPONENTIAL ? w[j] * l * (previous[j] - h_0) : q[j] * l * (previous[j] - s[j] * h_0);
+    if (KIND != Kind::odds) d.gates[m] = EXPONENTIAL ? w[m] * l * (driver - h_0) : q[m] * l * (driver - s[m] * h_0);
     d.drivers[0] = w[m] * l;
   }
 
  private:
   STATEMIX_INLINE void weights(int32_t gate, int m, const U* g, V* w, V* q, V* s) {
-    const int c = KIND == Kind::given ? m : m + 1;
     if (KIND == Kind::given)
       for (int j = 0; j < m; ++j) w[j] = g[j];
-    if (KIND == Kind::softmax) {
+    if (EXPONENTIAL) {
       V Z;
-      softmax_numerators(g, c, w, &Z);
+      if (KIND == Kind::odds)
+        odds_numerators(g, m, w, &Z);
+      else
+        softmax_numerators(g, m + 1, w, &Z);
       const V scale = 1.0f / Z;
-      for (int j = 0; j < c; ++j) w[j] *= scale;
+      for (int j = 0; j <= m; ++j) w[j] *= scale;
     }
-    if (KIND == Kind::other) row_weights(gate, g, c, w, q, s);
+    if (KIND == Kind::other) row_weights(gate, g, m + 1, w, q, s);
   }
 };
 

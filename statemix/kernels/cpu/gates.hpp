@@ -14,11 +14,8 @@ namespace statemix {
 constexpr int BATCH = 3;  // exponentials that advance together
 constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
 
-// e_j = exp(g_j − the row's largest) and Z their sum: the softmax but for the division.
-STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
-  V top = g[0];
-  for (int j = 1; j < c; ++j) top = larger(top, g[j]);
-  for (int j = 0; j < c; ++j) e[j] = g[j] - top;
+// e_j from e_j − the row's largest, and Z their sum: the softmax but for the division.
+STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
   if (c == 2) {  // one of the two is zero, so one exponential will do; NaN reaches the sum
     const V other = exponential(e[0] + e[1]);
     const VI first = e[0] < e[1];
@@ -34,6 +31,22 @@ STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
   V sum = e[0];
   for (int j = 1; j < c; ++j) sum += e[j];
   *Z = sum;
+}
+
+STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
+  V top = g[0];
+  for (int j = 1; j < c; ++j) top = larger(top, g[j]);
+  for (int j = 0; j < c; ++j) e[j] = g[j] - top;
+  exponentials_and_sum(e, c, Z);
+}
+
+// The same of m gates that are stored and of one more, the last, that is zero and is not.
+STATEMIX_INLINE void odds_numerators(const U* g, int m, V* e, V* Z) {
+  V top{};
+  for (int j = 0; j < m; ++j) top = larger(top, g[j]);
+  for (int j = 0; j < m; ++j) e[j] = g[j] - top;
+  e[m] = -top;
+  exponentials_and_sum(e, m + 1, Z);
 }
 
 // f(g) of a signed gate function, and its slope.

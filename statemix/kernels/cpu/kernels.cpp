@@ -31,6 +31,7 @@ template <template <int, Kind> class Scan, int M>
 Functions by_kind(int32_t gate) {
   if (gate == STATEMIX_GIVEN) return functions<Scan, M, Kind::given>();
   if (gate == STATEMIX_SOFTMAX) return functions<Scan, M, Kind::softmax>();
+  if (gate == STATEMIX_ODDS) return functions<Scan, M, Kind::odds>();
   return functions<Scan, M, Kind::other>();
 }
 

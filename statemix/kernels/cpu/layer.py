@@ -21,7 +21,7 @@ from torch import Tensor
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, check, pointer
-from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, state_of, unpack_inputs, unpack_outputs
+from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, sizes_of, state_of, unpack_inputs, unpack_outputs
 
 STEPS = 1024  # of a stretch: its gates fit the last level of cache, and the weights' gradients are not read and written too often
 
@@ -63,8 +63,7 @@ class Stretch:
 
 def make_layer(library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor, W_v: Tensor, W_o: Tensor) -> Layer:
     m = W_g.shape[0] // W_v.shape[0] - 1
-    rows = m if block else 1
-    sizes = Sizes(W_v.shape[0] // rows, m, rows)
+    sizes = sizes_of(W_v.shape[0] // (m if block else 1), m, block=block, gate=gate)
     W = pack_inputs(W_g, W_v, sizes)
     bias = pack_inputs(c.unsqueeze(1), c.new_zeros((W_v.shape[0], 1)), sizes).view(-1)
     return Layer(library, block, gate, sizes, W, bias, pack_outputs(W_o, sizes))
@@ -195,7 +194,7 @@ def forward(
     layer: Layer, source: Rows | Table, h0: Tensor | None, bounds: list[int], mask: Tensor | None, keep: bool
 ) -> tuple[Tensor, Tensor, Kept]:
     """y (N, d), the final states (S, n, m), and what the backward pass needs."""
-    (n, m, _), (N, S), x = layer.sizes, (source.steps, len(bounds) - 1), source.x
+    (n, m, *_), (N, S), x = layer.sizes, (source.steps, len(bounds) - 1), source.x
     y = pool.empty((N, layer.W_o.shape[0]))
     states = x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
     gates, h = source.memory(keep), pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
@@ -259,7 +258,7 @@ def entering(layer: Layer, s: Stretch, kept: Kept, h0: Tensor | None, keep: bool
     """The states with which a stretch's sequences begin in it; None for zero."""
     if not s.cut:
         return None if h0 is None else h0[s.first : s.last].contiguous()
-    n, m, _ = layer.sizes
+    n, m, *_ = layer.sizes
     start = layer.W.new_zeros((s.last - s.first, n, m)) if h0 is None else h0[s.first : s.last].clone()
     start[0] = state_of(kept.h[s.a - 1], layer.sizes) if keep else kept.entries[s.index]
     return start
@@ -296,4 +295,4 @@ def structure(layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, h0: T
     sizes = (1, s.b - s.a, layer.sizes.n, s.last - s.first, layer.sizes.m)
     real = None if mask is None else mask[s.a : s.b]
     pointers = (pointer(y) for y in (s.bounds, real, gates.rows, gates.X, None, h0, h, final))
-    return Scan(*sizes, GATES[layer.gate], False, torch.get_num_threads(), True, *pointers)
+    return Scan(*sizes, GATES["odds" if layer.sizes.c == layer.sizes.m else layer.gate], False, torch.get_num_threads(), True, *pointers)

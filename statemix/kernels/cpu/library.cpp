@@ -120,7 +120,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 using namespace statemix;
 
 // Raised with every change of a signature; the loader refuses a library of another version.
-STATEMIX_EXPORT int statemix_abi_version() { return 4; }
+STATEMIX_EXPORT int statemix_abi_version() { return 5; }
 
 // The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from statemix.kernels.switch import SWITCH, is_switched_on
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 // Tensors are contiguous float32, in one of two orders.
 //
 //   logical   X is (B, T, n, m, c) for blocks and (B, T, n, c) for channels, c = m + 1 raw gates (input gate last) or
-//             c = m given coefficients; the driver x and the outputs h are (B, T, n, m) or (B, T, n)
+//             c = m given coefficients or odds; the driver x and the outputs h are (B, T, n, m) or (B, T, n)
 //   lanes     X is (B, T, G, rows, c + 1, 8), G = ceil(n / 8), rows = m for blocks and 1 for channels: eight blocks side
 //             by side, each row's gates and then its driver; h is (B, T, G, m, 8), the whole state also of channels.
 //             x and dx are not used.  With `rows`, X is a table (V, G, rows, c + 1, 8), and step t reads its row rows[t];
@@ -26,6 +26,7 @@ enum statemix_gate : int32_t {
   STATEMIX_LINEAR = 5,
   STATEMIX_SILU = 6,
   STATEMIX_NONE = 7,  // raw gates as they are, the last one times x
+  STATEMIX_ODDS = 8,  // softmax of m raw gates that are stored and one, the input's, that is zero; in lanes only
 };
 
 struct statemix_scan {

@@ -10,7 +10,7 @@ from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.problem import Problem
 
-GATES = {None: 0, "softmax": 1, "sigmoid": 2, "relu": 3, "tanh": 4, "linear": 5, "silu": 6, "none": 7}
+GATES = {None: 0, "softmax": 1, "sigmoid": 2, "relu": 3, "tanh": 4, "linear": 5, "silu": 6, "none": 7, "odds": 8}
 POINTER = ctypes.c_void_p
 
 

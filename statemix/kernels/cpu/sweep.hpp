@@ -95,7 +95,7 @@ struct Sweep {
     int m, c, rows, outputs, tile;
     int64_t G;
     explicit Sizes(const statemix_scan& a)
-        : m(M ? M : a.m), c(R::KIND == Kind::given ? m : m + 1), rows(R::ROWS == 1 ? 1 : R::UNROLL ? M : a.m), outputs(R::outputs(m)), tile(rows * (c + 1)), G((a.n + LANES - 1) / LANES) {}
+        : m(M ? M : a.m), c(stored(R::KIND, m)), rows(R::ROWS == 1 ? 1 : R::UNROLL ? M : a.m), outputs(R::outputs(m)), tile(rows * (c + 1)), G((a.n + LANES - 1) / LANES) {}
   };
 
   STATEMIX_INLINE int64_t row_of(const statemix_scan& a, int64_t t) { return a.rows ? a.rows[t] : t; }

@@ -11,7 +11,10 @@
 namespace statemix {
 namespace {
 
-enum class Kind { given, softmax, other };
+enum class Kind { given, softmax, odds, other };
+
+// Gates of a row as they are stored: given coefficients and odds have none for the input.
+constexpr int stored(Kind kind, int m) { return m + (kind == Kind::softmax || kind == Kind::other); }
 
 // How many of a group's eight lanes hold one of the n blocks.
 STATEMIX_INLINE int64_t lanes_of(int64_t n, int64_t group) { return n - group * LANES < LANES ? n - group * LANES : LANES; }
