@@ -186,6 +186,50 @@ def test_the_loss_in_chunks_is_the_loss(chunk):
     close(torch.autograd.grad(loss, list(model.parameters())), torch.autograd.grad(truth, list(model.parameters())))
 
 
+@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+def test_the_loss_has_the_gradients_that_are_wanted(wanted):
+    x, W = (torch.randn(rows, 4, dtype=torch.float64, requires_grad=want) for rows, want in zip((5, 9), wanted, strict=True))
+    targets = torch.tensor([3, -100, 8, 0, -100])
+    loss = next_token_loss(x, W, targets, chunk=2)
+    truth = F.cross_entropy(F.linear(x, W), targets)
+    close(loss, truth)
+    assert loss.requires_grad == any(wanted)
+    leaves = [y for y, want in zip((x, W), wanted, strict=True) if want]
+    if leaves:
+        close(torch.autograd.grad(3 * loss, leaves), torch.autograd.grad(3 * truth, leaves))
+    with torch.no_grad():
+        assert not next_token_loss(x, W, targets).requires_grad
+
+
+def test_the_loss_in_half_precision():
+    """Under autocast products are in bfloat16, sums in float32, and gradients in the dtype of what they are of."""
+    x, W, targets = torch.randn(40, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True), torch.randint(50, (40,))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = next_token_loss(x, W, targets, chunk=7, reduction="sum")
+    truth = F.cross_entropy(F.linear(x, W), targets, reduction="sum")
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, truth, rtol=1e-2, atol=0)
+    for ours, theirs in zip(torch.autograd.grad(loss, (x, W)), torch.autograd.grad(truth, (x, W)), strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0.05 * float(theirs.abs().max()))
+
+
+def test_the_loss_can_be_differentiated_twice():
+    x, W = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4), (5, 4)))
+    targets = torch.tensor([0, -100, 2])
+    loss = lambda x, W: next_token_loss(x, W, targets, chunk=2)  # noqa: E731
+    assert torch.autograd.gradcheck(loss, (x, W))
+    assert torch.autograd.gradgradcheck(loss, (x, W))
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, W.detach()), (x,))
+
+
+def test_steps_that_are_not_scored_have_no_gradient():
+    x, W = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True)
+    loss = next_token_loss(x, W, torch.full((3,), -100), reduction="sum")
+    assert loss == 0
+    assert all((d == 0).all() for d in torch.autograd.grad(loss, (x, W)))
+
+
 def test_tied_weights_are_one():
     model = build(tie=True)
     assert model.head.weight is model.embedding.weight

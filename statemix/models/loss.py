@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 IGNORED = -100  # the target of a step that is not scored
 CACHED_LOGITS = 1 << 21  # of a chunk on a CPU: eight megabytes
@@ -35,7 +34,7 @@ def next_token_loss(
     """Cross-entropy of features `x` under the head `W`, a chunk of steps at a time; a target of −100 is not scored.
 
     Targets are those of the features beside them: shift them first.  With reduction "sum" the caller divides, by the tokens of all
-    ranks perhaps.  Can be differentiated once.
+    ranks perhaps.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"Unknown reduction {reduction!r}. Available: mean, sum.")
@@ -71,13 +70,19 @@ class SumOfLosses(torch.autograd.Function):
             if dW is not None:
                 dW += g.T @ x[part]
         ctx.gradients = dx, None if dW is None else dW.to(W.dtype)
+        ctx.save_for_backward(x, W, targets)
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
-        dx, dW = (None if d is None else d * d_total.to(d.dtype) for d in ctx.gradients)
-        return dx, dW, None, None, None
+        x, W, targets = ctx.saved_tensors
+        dx, dW = ctx.gradients
+        if torch.is_grad_enabled():  # gradients of gradients are asked for: let torch compute it all again
+            total = F.cross_entropy(F.linear(x, W), targets, ignore_index=IGNORED, reduction="sum")
+            leaves = [y for y, d in ((x, dx), (W, dW)) if d is not None]
+            found = iter(torch.autograd.grad(total, leaves, d_total.to(total.dtype), create_graph=True))
+            return *(None if d is None else next(found) for d in (dx, dW)), None, None, None
+        return *(None if d is None else d * d_total.to(d.dtype) for d in (dx, dW)), None, None, None
 
 
 def loss_and_gradient(logits: Tensor, targets: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
