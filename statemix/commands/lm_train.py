@@ -48,7 +48,7 @@ class Prepare:
 class LMTrain:
     """Train a language model on prepared text, in one process or many.
 
-    Examples: `statemix lm train data/sotu --tie --length 256 --batch 8 --minutes 10 --compare-ngram`,
+    Examples: `statemix lm train data/sotu --tie --minutes 10 --compare-ngram`,
     `torchrun --nproc-per-node 8 -m statemix lm train data/edu --preset 212m-bdlru-m4 --parallel fsdp --bf16 --length 2048 --batch 256`.
     A run that was interrupted goes on where it stood, on another number of ranks too.
     """
@@ -69,9 +69,9 @@ class LMTrain:
     """Another number of layers."""
     tie: bool = False
     """One matrix for embedding and head."""
-    length: int = 512
+    length: int = 256
     """Tokens of a sequence."""
-    batch: int = 16
+    batch: int = 8
     """Sequences of a step, over all ranks."""
     steps: int = 1000
     """Steps of the optimiser."""
@@ -81,7 +81,7 @@ class LMTrain:
     """Where the cosine begins, after the warm-up."""
     min_lr: float = 1e-5
     """Where it ends."""
-    warmup: float = 0.1
+    warmup: float = 0.05
     """Share of the steps in which the learning rate rises from zero."""
     optimiser: Literal["muon", "adamw"] = "muon"
     """muon makes updates of matrices inside blocks orthogonal: fewer steps to the same loss, each a bit longer. adamw: as in the paper."""
