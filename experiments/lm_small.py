@@ -1,10 +1,10 @@
-"""Does moderate mixing win in language, too?  Models of two million parameters on the same tokens of real text.
+"""Does moderate mixing win in language, too?  Models of about two million parameters on the same tokens of real text.
 
     statemix lm prepare sotu --out data/sotu --vocab 1024
     python experiments/lm_small.py data/sotu --panels a b c
 
 The paper's three panels at a scale that a CPU can train.  Every model sees the same tokens in the same order, and all are trained by Muon:
-after so few tokens it is where AdamW, which the paper uses, comes three times later, and models have more to tell of by then.
+the paper's AdamW gets less far with so few tokens (docs/log.md), and there would be less to compare.
 
     a   perplexity by block size m and by learning rate: BD-LRU, H-LRU, LSTM, Mamba-2 and DeltaNet of the same number of parameters
     b   perplexity against the number of states, for each m: half and twice as many blocks as in panel a, at the first rate
@@ -118,6 +118,7 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
 
     torch.set_num_threads(options.threads)
     execution, began = Execution(save_every=500, keep=1), time.process_time()
+    fresh = not (options.runs / cell.config.id).exists()
     with ranks_of(execution) as ranks:
         result = train_lm(cell.config, execution, open_data(options.data), options.runs / cell.config.id, ranks)
     return {
@@ -125,7 +126,7 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
         "name": cell.name,
         "id": cell.config.id,
         "result": asdict(result),
-        "cpu_seconds": time.process_time() - began,
+        "cpu_seconds": time.process_time() - began if fresh else None,  # of what was interrupted, another process knows a part
         "threads": options.threads,
         "config": json.loads(cell.config.to_json()),
         "commit": commit(),

@@ -141,17 +141,21 @@ print(len(KERNELS), layer(torch.randn(2, 30, 8))[0].double().sum().item(), sep="
 
 @pytest.mark.parametrize("block", [True, False], ids=["block", "companion"])
 @pytest.mark.parametrize("m", [1, 3, 4, 9])
-def test_lanes_need_no_alignment(block, m):
+@pytest.mark.parametrize("gate", ["odds", "tanh"])
+def test_lanes_need_no_alignment(block, m, gate):
     """Gates in the order of lanes may begin at any float, as a slice of a tensor does."""
     T, n, rows = 5, 11, m if block else 1
-    widths = [2 * rows * (m + 2) * 8, 2 * m * 8, 2 * m * 8, 2 * rows * (m + 2) * 8]  # gates, h, dh and dgates, two groups a step
+    tile = rows * (m + 1 if gate == "odds" else m + 2)
+    widths = [2 * tile * 8, 2 * m * 8, 2 * m * 8, 2 * tile * 8]  # gates, h, dh and dgates, two groups a step
     state, bounds_ = torch.zeros(1, n, m), torch.tensor([0, T])
     values = [torch.randn(T * width) for width in widths]
     results = []
     for offset in (0, 1, 3):
         gates, h, dh, dgates = (torch.cat([torch.zeros(offset), value])[offset:] for value in values)
         assert gates.data_ptr() % 16 == 4 * offset
-        scan = scans.Scan(1, T, n, 1, m, 1, False, 1, True, *map(scans.pointer, (bounds_, None, None, gates, None, None, h, state)))
+        scan = scans.Scan(
+            1, T, n, 1, m, scans.GATES[gate], False, 1, True, *map(scans.pointer, (bounds_, None, None, gates, None, None, h, state))
+        )
         gradient = scans.ScanGradient(scan, *map(scans.pointer, (dh, None, dgates, None, state)))
         LIBRARY.handle.statemix_forward(ctypes.byref(scan), int(block))
         LIBRARY.handle.statemix_backward(ctypes.byref(gradient), int(block))

@@ -212,6 +212,9 @@ def test_the_loss_in_half_precision():
     for ours, theirs in zip(torch.autograd.grad(loss, (x, W)), torch.autograd.grad(truth, (x, W)), strict=True):
         assert ours.dtype == torch.float32
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0.05 * float(theirs.abs().max()))
+    half = x.detach().bfloat16().requires_grad_()
+    (d,) = torch.autograd.grad(next_token_loss(half, W.bfloat16(), targets), half, create_graph=True)
+    assert torch.autograd.grad(d.sum(), half)[0].isfinite().all()
 
 
 def test_the_loss_can_be_differentiated_twice():
@@ -221,6 +224,19 @@ def test_the_loss_can_be_differentiated_twice():
     assert torch.autograd.gradcheck(loss, (x, W))
     assert torch.autograd.gradgradcheck(loss, (x, W))
     assert torch.autograd.gradgradcheck(lambda x: loss(x, W.detach()), (x,))
+
+
+def test_bad_targets_and_chunks_of_a_loss():
+    x, W = torch.randn(3, 4), torch.randn(5, 4)
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        next_token_loss(x, W, torch.tensor([0, -1, 2]))
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
+        next_token_loss(x, W, torch.tensor([0, 5, 2]))
+    for chunk in (0, -3):
+        with pytest.raises(ValueError, match=f"`chunk` must be at least 1, got {chunk}"):
+            next_token_loss(x, W, torch.tensor([0, 1, 2]), chunk=chunk)
+    x[1] = float("nan")
+    assert next_token_loss(x, W, torch.tensor([0, -100, 2])).isfinite()
 
 
 def test_steps_that_are_not_scored_have_no_gradient():

@@ -1,5 +1,6 @@
 """Training a language model in one process: to the same numbers however it is cut, interrupted or computed."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from texts import little_data
 
 from statemix.cli import main
@@ -15,7 +17,7 @@ from statemix.lm import load_model
 from statemix.lm.config import Execution, LMRunConfig, run_config_from_dict
 from statemix.lm.measure import flops_per_token, measure_quality
 from statemix.lm.muon import orthogonal
-from statemix.lm.optim import decays, learning_rate, make_optimiser
+from statemix.lm.optim import decays, is_inner_matrix, learning_rate, make_optimiser
 from statemix.lm.ranks import Scored, ranks_of
 from statemix.lm.reports import read_config
 from statemix.lm.trainer import digest, train_lm
@@ -126,8 +128,6 @@ def test_a_checkpoint_is_of_its_moment(tmp_path, config, data):
         seen[run.step] = {name: x.clone() for name, x in run.scored.state_dict().items()}
 
     run(config, data, tmp_path, observer=look)
-    from safetensors.torch import load_file
-
     (file,) = (tmp_path / "checkpoints" / "step-00000006").glob("*.safetensors")
     saved = load_file(file)
     for name, x in seen[6].items():
@@ -275,6 +275,37 @@ def test_muon_turns_matrices_inside_blocks(config):
         torch.testing.assert_close(change, expected, rtol=0, atol=2e-2 * rate)
 
 
+def test_muon_is_an_optimiser_like_others(config):
+    """It takes a closure, and its state can be saved and loaded."""
+
+    def begin():
+        torch.manual_seed(0)
+        model = LanguageModel(config.model)
+        optimiser = make_optimiser(model, replace(config, optimiser="muon"))
+
+        def closure():
+            optimiser.zero_grad()
+            loss = model(torch.arange(8).view(1, 8))[0].square().mean()
+            loss.backward()
+            return loss
+
+        return model, optimiser, closure
+
+    model, optimiser, closure = begin()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    first = optimiser.step(closure)
+    assert all((p != before[name]).any() for name, p in model.named_parameters() if name.endswith("W_g.weight"))
+    assert optimiser.step(closure) < first
+    other, fresh, again = begin()
+    other.load_state_dict(model.state_dict())
+    fresh.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+    assert optimiser.step(closure) == fresh.step(again)
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+    matrices = [p for name, p in model.named_parameters() if is_inner_matrix(name, p)]
+    assert matrices
+    assert all("exp_avg_sq" not in optimiser.state[p] for p in matrices)
+
+
 @pytest.mark.parametrize("stop", [4, 7])
 def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, whole, stop):
     def interrupt(run, report):
@@ -287,6 +318,9 @@ def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, conf
         run(config, data, tmp_path / "cut", observer=interrupt)
     run(config, data, tmp_path / "cut")
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    (file,) = (tmp_path / "cut" / "checkpoints" / "step-00000008").glob("*.safetensors")
+    names = load_file(file).keys()
+    assert sum(name.startswith("exp_avg.") for name in names) > sum(name.startswith("exp_avg_sq.") for name in names) > 0
     assert losses(tmp_path / "whole")[2:] != losses(whole[1])[2:]
 
 

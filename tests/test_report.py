@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -209,6 +210,7 @@ def test_a_region_that_nobody_knows(clone):
 
 def language_line(name, mixer, options, lr, perplexity, panels):
     config = {"model": {"mixer": mixer, "options": options}, "lr": lr, "seed": 0}
+    config |= {"data": "abc", "steps": 4, "batch": 2, "length": 500, "optimiser": "muon"}
     result = {"parameters": 2000, "tokens": 4000, "perplexity": perplexity, "bits_per_byte": perplexity / 10}
     return {"panels": panels, "name": name, "config": config, "result": result, "cpu_seconds": 2.0 / lr, "commit": "abc"}
 
@@ -241,14 +243,34 @@ def test_panels_on_language(language):
     b = PANELS["language b"](runs).splitlines()
     assert b[2:] == ["| BD-LRU m4 | 32 | 2,000 | 30.00 |", "| BD-LRU m4 | 64 | 2,000 | 25.00 |"]  # at the rate of panel b
     c = PANELS["language c"](runs).splitlines()
-    assert c[2:] == ["| BD-LRU m4 | 2,000 | 200 | 20.00 |", "| H-LRU m2 | 2,000 | 20 | 21.00 |"]
+    assert c[2:] == ["| BD-LRU m4 | 2,000 | 110 | 20.00 |", "| H-LRU m2 | 2,000 | 20 | 21.00 |"]  # a median over rates
     assert read_language(language.with_name("none.jsonl")) == []
 
 
 def test_a_line_that_is_not_a_language_run(language):
     language.write_text(json.dumps({"name": "x"}) + "\n")
-    with pytest.raises(ValueError, match=r"line 1 lacks panels, config, result, cpu_seconds, commit: is it a run of"):
+    with pytest.raises(ValueError, match=r"line 1 lacks panels, config, result, cpu_seconds: is it a run of"):
         read_language(language)
+
+
+def test_seeds_are_averaged_and_unlike_runs_refused(language):
+    lines = [json.loads(line) for line in language.read_text().splitlines()]
+    other = json.loads(json.dumps(lines[-1]))
+    other["config"]["seed"], other["result"]["perplexity"], other["cpu_seconds"] = 1, 24.0, None
+    language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
+    assert PANELS["language a"](read_language(language)).splitlines()[-1] == "| LSTM | 2,000 | · | 23.00 | 23.00 | 2.200 |"
+    other["config"]["steps"] = 5
+    language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
+    with pytest.raises(ValueError, match="cannot be compared: their `steps` is 4, 5"):
+        read_language(language)
+
+
+def test_the_page_needs_no_figures(clone, monkeypatch):
+    monkeypatch.chdir(clone)
+    monkeypatch.setitem(sys.modules, "statemix.report.figures", None)
+    with pytest.raises(SystemExit, match="figures need matplotlib"):
+        main(["report", "--out", "one"])
+    assert "<svg id=plot" in (clone / "one" / "index.html").read_text()
 
 
 def test_report_draws_language(language, clone, monkeypatch):
@@ -258,6 +280,6 @@ def test_report_draws_language(language, clone, monkeypatch):
     assert (clone / "one" / "fig_language.pdf").read_bytes().startswith(b"%PDF")
     assert "| H-LRU m2 |" in (clone / "one" / "language.md").read_text()
     page = (clone / "one" / "index.html").read_text()
-    assert "Language models of two million parameters" in page
+    assert "Language models of about two million parameters" in page
     assert "data:image/svg+xml;base64," in page
     assert "Throughput" not in page  # which nobody measured here

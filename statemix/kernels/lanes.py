@@ -34,6 +34,11 @@ class Sizes(NamedTuple):
         return math.ceil(self.n / LANES)
 
     @property
+    def differences(self) -> bool:
+        """Whether gates are stored as differences from the input's."""
+        return self.c == self.m
+
+    @property
     def inputs(self) -> int:
         """Gates and drivers of a step, in lanes."""
         return self.groups * self.rows * (self.c + 1) * LANES
@@ -65,7 +70,7 @@ def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
     """Rows of W_g and W_v (or of their biases, with d = 1), (n rows (m + 1), d) and (n rows, d), in the order of lanes."""
     n, m, rows, c = sizes
     rows_of_gates = gates.reshape(n, rows, m + 1, -1)
-    if c == m:
+    if sizes.differences:
         rows_of_gates = rows_of_gates[:, :, :m] - rows_of_gates[:, :, m:]
     both = F.pad(rows_of_gates, (0, 0, 0, 1))
     both[:, :, c] = v.view(n, rows, -1)
@@ -74,10 +79,10 @@ def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
 
 def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
     """The adjoint of `pack_inputs`, for gradients: of differences, the input's gate has minus their sum."""
-    n, m, rows, c = sizes
+    n, _, rows, c = sizes
     both = out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(1, (rows, c + 1))
     gates = both[:, :, :c]
-    if c == m:
+    if sizes.differences:
         gates = torch.cat([gates, -gates.sum(2, keepdim=True)], 2)
     return gates.flatten(0, 2), both[:, :, c].flatten(0, 1)
 

@@ -15,7 +15,7 @@ from statemix.models.lm import LMConfig, lm_config_from_dict
 VERSION = 1  # raised when a field changes its meaning
 PARALLEL = ("ddp", "fsdp")
 OPTIMISERS = ("adamw", "muon")
-LATER = ("optimiser", "matrix_lr")  # fields that the first runs did not have
+LATER = ("optimiser", "matrix_lr")  # fields that the first runs did not have; their defaults must stay
 
 
 @dataclass(frozen=True)

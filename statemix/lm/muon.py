@@ -4,9 +4,10 @@
     W[s] = (1 − λ r) W[s-1] − r √max(1, rows / columns) · orthogonal(0.95 M[s] + 0.05 G[s])
 
 torch.optim.Muon multiplies in bfloat16, which a CPU without such instructions does tens of times slower, and takes no vectors; this one
-works in the weights' dtype, in the small Gram matrix, and on what FSDP2 shards.
+works in float32, in the small Gram matrix, and on what FSDP2 shards.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ def orthogonal(G: Tensor) -> Tensor:
     An iteration is X ← P X with P = a + b A + c A² and A = X X^T.  All P are polynomials of the first A, so they commute, and the iteration
     is done on the smaller of the two Gram matrices, A ← P² A, with the product of all P applied to X once, at the end.
     """
-    X = G.T if G.shape[0] > G.shape[1] else G
+    X = G.to(torch.promote_types(G.dtype, torch.float32))
+    X = X.T if G.shape[0] > G.shape[1] else X
     X = X / (X.norm() + 1e-7)
     a, b, c = COEFFICIENTS
     A, one = X @ X.T, torch.eye(len(X), dtype=X.dtype, device=X.device)
@@ -33,33 +35,42 @@ def orthogonal(G: Tensor) -> Tensor:
         P = a * one + b * A + c * (A @ A)
         A, product = P @ A @ P, P @ product
     X = product @ X
-    return X.T if G.shape[0] > G.shape[1] else X
+    return (X.T if G.shape[0] > G.shape[1] else X).to(G.dtype)
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but for groups that say `matrices`, whose learning rate is `scale` times the others'."""
+    """AdamW, but for groups whose `matrices` is true: these take orthogonal steps, at `scale` times the learning rate of all groups."""
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         every = self.param_groups
         for group in every:
-            if group.get("matrices"):
-                turn(group, self.state)
+            if group["matrices"]:
+                step_matrices(group, self.state)
         try:
-            self.param_groups = [group for group in every if not group.get("matrices")]
-            return super().step(closure)
+            self.param_groups = [group for group in every if not group["matrices"]]
+            super().step()
         finally:
             self.param_groups = every
+        return loss
 
 
-def turn(group: dict[str, Any], state: dict[Tensor, Any]) -> None:
+def step_matrices(group: dict[str, Any], state: dict[Tensor, Any]) -> None:
     """One step of the matrices of a group."""
     rate = group["lr"] * group["scale"]
     for W in group["params"]:
         if W.grad is None:
             continue
-        moment = state[W].setdefault("exp_avg", torch.zeros_like(W))
-        moment.lerp_(W.grad, 1 - MOMENTUM)
+        own = state[W]
+        if "exp_avg" not in own:
+            own["exp_avg"] = torch.zeros_like(W)
+            own["step"] = torch.zeros((), dtype=torch.float32, device=W.device)
+        own["step"] += 1
+        moment = own["exp_avg"].lerp_(W.grad, 1 - MOMENTUM)
         update = like(W, orthogonal(whole(W.grad.lerp(moment, MOMENTUM))))
         W.mul_(1 - rate * group["weight_decay"]).add_(update, alpha=-rate * max(1.0, W.shape[0] / W.shape[1]) ** 0.5)
 

@@ -13,13 +13,13 @@ from statemix.lm.muon import Muon
 def make_optimiser(model: nn.Module, config: LMRunConfig) -> torch.optim.Optimizer:
     """Groups: matrices, which decay; the rest; and, for Muon, the matrices inside blocks by themselves."""
     with_muon = config.optimiser == "muon"
-    inner = [p for name, p in model.named_parameters() if with_muon and turns(name, p)]
-    decayed = [p for name, p in model.named_parameters() if decays(name, p) and not (with_muon and turns(name, p))]
+    inner = [p for name, p in model.named_parameters() if with_muon and is_inner_matrix(name, p)]
+    decayed = [p for name, p in model.named_parameters() if decays(name, p) and not (with_muon and is_inner_matrix(name, p))]
     others = [p for name, p in model.named_parameters() if not decays(name, p)]
     groups: list[dict[str, Any]] = [
         {"params": inner, "weight_decay": config.weight_decay, "matrices": True, "scale": config.matrix_lr / config.lr},
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": decayed, "weight_decay": config.weight_decay, "matrices": False},
+        {"params": others, "weight_decay": 0.0, "matrices": False},
     ]
     kind = Muon if with_muon else torch.optim.AdamW
     used = [group for group in groups if group["params"]]
@@ -31,7 +31,7 @@ def decays(name: str, p: nn.Parameter) -> bool:
     return p.ndim >= 2 and not name.rpartition(".")[2].startswith(("bias", "h0"))
 
 
-def turns(name: str, p: nn.Parameter) -> bool:
+def is_inner_matrix(name: str, p: nn.Parameter) -> bool:
     """Matrices inside blocks are Muon's; embedding and head, whose rows are tokens of their own, are AdamW's."""
     return p.ndim == 2 and decays(name, p) and "blocks." in name
 

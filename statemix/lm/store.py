@@ -24,15 +24,15 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
 STATE = "state.json"
-MOMENTS = ("exp_avg", "exp_avg_sq")
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's; matrices of Muon have the first alone
 
 
 def tensors_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Weights and moments by name, as they are: whole, or this rank's share."""
-    tensors = {}
+    tensors, matrices = {}, {p for group in optimiser.param_groups if group["matrices"] for p in group["params"]}
     for name, p in model.named_parameters():
         state = optimiser.state[p]
-        for moment in MOMENTS:
+        for moment in MOMENTS[:1] if p in matrices else MOMENTS:
             if moment not in state:
                 state[moment] = torch.zeros_like(p)
                 state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)

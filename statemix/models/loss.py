@@ -3,7 +3,7 @@
     loss = mean over scored t of  − log softmax(W x[t])[targets[t]]
 
 A vocabulary of 50,000 makes logits 65 times larger than the features of width 768 that they come from.  So a chunk of steps is taken all
-the way while its logits are in the cache: logits, probabilities p, loss, and at once the gradients
+the way, on a CPU while its logits are in the cache: logits, probabilities p, loss, and at once the gradients
 
     g[t] = p[t] − onehot(targets[t]),    dx[t] = W^T g[t],    dW = sum over t of g[t] x[t]^T
 
@@ -42,9 +42,11 @@ def next_token_loss(
         raise ValueError(
             f"`targets` must match `x`, whose shape is {tuple(x.shape)}: expected {tuple(x.shape[:-1])}, got {tuple(targets.shape)}."
         )
+    if chunk is not None and chunk < 1:
+        raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
     x, targets = x.flatten(0, -2), targets.flatten()
     wanted = (x.requires_grad and torch.is_grad_enabled(), W.requires_grad and torch.is_grad_enabled())
-    total = SumOfLosses.apply(x, W, targets, chunk or steps_at_once(W), wanted)
+    total = SumOfLosses.apply(x, W, targets, steps_at_once(W) if chunk is None else chunk, wanted)
     return total / (targets != IGNORED).sum() if reduction == "mean" else total
 
 
@@ -68,17 +70,16 @@ class SumOfLosses(torch.autograd.Function):
             if dx is not None:
                 dx[part] = g @ W
             if dW is not None:
-                dW += g.T @ x[part]
-        ctx.gradients = dx, None if dW is None else dW.to(W.dtype)
-        ctx.save_for_backward(x, W, targets)
+                add_product(dW, g.T, x[part])
+        ctx.save_for_backward(x, W, targets, dx, None if dW is None else dW.to(W.dtype))
         return total
 
     @staticmethod
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
-        x, W, targets = ctx.saved_tensors
-        dx, dW = ctx.gradients
-        if torch.is_grad_enabled():  # gradients of gradients are asked for: let torch compute it all again
-            total = F.cross_entropy(F.linear(x, W), targets, ignore_index=IGNORED, reduction="sum")
+        x, W, targets, dx, dW = ctx.saved_tensors
+        if torch.is_grad_enabled():  # gradients of gradients are asked for: let torch compute it all again, with all logits
+            dtype = at_least_float32(torch.promote_types(x.dtype, W.dtype))
+            total = F.cross_entropy(F.linear(x.to(dtype), W.to(dtype)), targets, ignore_index=IGNORED, reduction="sum")
             leaves = [y for y, d in ((x, dx), (W, dW)) if d is not None]
             found = iter(torch.autograd.grad(total, leaves, d_total.to(total.dtype), create_graph=True))
             return *(None if d is None else next(found) for d in (dx, dW)), None, None, None
@@ -86,15 +87,23 @@ class SumOfLosses(torch.autograd.Function):
 
 
 def loss_and_gradient(logits: Tensor, targets: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of a chunk, in float32 at least, and its gradient by the logits, in their dtype; the logits are overwritten."""
-    scored = (targets != IGNORED)[:, None]
-    chosen = targets[:, None].clamp(min=0)
+    """The sum of the losses of a chunk, in float32 at least, and its gradient by the logits, in their dtype."""
+    ignored = (targets == IGNORED)[:, None]
+    chosen = targets[:, None].masked_fill(ignored, 0)
     log_p = F.log_softmax(logits, 1, dtype=at_least_float32(logits.dtype))
-    loss = -(log_p.gather(1, chosen) * scored).sum()
+    loss = -log_p.gather(1, chosen).masked_fill(ignored, 0).sum()
     if not with_gradient:
         return loss, logits
-    g = log_p.exp_().scatter_add_(1, chosen, torch.full_like(log_p[:, :1], -1.0)).mul_(scored)
+    g = log_p.exp_().scatter_add_(1, chosen, torch.full_like(log_p[:, :1], -1.0)).masked_fill_(ignored, 0)
     return loss, g.to(logits.dtype)
+
+
+def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a b to `total`, without a matrix in between where dtypes allow."""
+    if a.dtype == b.dtype == total.dtype:
+        total.addmm_(a, b)
+    else:
+        total.add_(a @ b)
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

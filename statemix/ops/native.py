@@ -78,9 +78,7 @@ def gate_count(W_g: Tensor, W_v: Tensor) -> int:
     return W_g.shape[0] // W_v.shape[0]
 
 
-def saved_shapes(
-    inputs: Inputs, weights: Weights, sequences: Sequences, gate: str, block: bool, keep: bool
-) -> tuple[tuple[int, ...], ...]:
+def saved_shapes(inputs: Inputs, weights: Weights, sequences: Sequences, gate: str, block: bool, keep: bool) -> tuple[tuple[int, ...], ...]:
     """Of gates, h and entries, as `layer.forward` returns them."""
     n, m = weights.state_shape(block)
     sizes, N = sizes_of(n, m, block=block, gate=gate), inputs.steps.shape[0] * inputs.steps.shape[1]

@@ -57,6 +57,7 @@ def write_report(experiments: Path, ledger: Path, bench: Path, language: Path, o
     try:
         from statemix.report.figures import draw_figures, draw_throughput
     except ImportError as error:
+        write_report_page(out / "index.html", places, found, summary, [])
         raise SystemExit("statemix: figures need matplotlib. Install it with: pip install 'statemix[plot]'") from error
     drawn = draw_figures(places, out) + draw_throughput(bench, out) + draw_language(runs, out)
     write_report_page(out / "index.html", places, found, summary, drawn)

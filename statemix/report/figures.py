@@ -159,7 +159,9 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
     path = bench / "throughput.jsonl"
     if not path.is_file():
         return []
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = list(
+        {(line["setting"], line["entrant"]): line for line in map(json.loads, path.read_text().splitlines())}.values()
+    )  # the last of each
     figure, (a, b, c) = blank(3, 15, 4.5)
     draw_curves(a, [(line["entrant"], number_of("m", line["setting"]), line) for line in lines if line["setting"].startswith("a:")])
     a.set(xlabel="block size m, 128 blocks, 2,048 steps", xscale="log", yscale="log")

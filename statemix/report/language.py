@@ -4,23 +4,25 @@ a   the best perplexity by block size or order m, over learning rates, beside ot
 b   perplexity against the number of states, for each m
 c   perplexity and time of H-LRUs and BD-LRUs of the same number of parameters
 
-Tokens a second are of CPU time, so that runs side by side do not slow each other down on paper.
+Tokens a second are of CPU time, start and validation included, so that runs side by side do not slow each other down on paper.
 """
 
 import json
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 KINDS = {"bdlru": "BD-LRU", "hlru": "H-LRU", "lstm": "LSTM", "mamba2": "Mamba-2", "deltanet": "DeltaNet"}
-FIELDS = ("panels", "name", "config", "result", "cpu_seconds", "commit")
+FIELDS = ("panels", "name", "config", "result", "cpu_seconds")
+SAME = ("data", "steps", "batch", "length", "optimiser")  # what runs that are compared have in common
 
 
 @dataclass(frozen=True)
 class LanguageRun:
-    """A line of results/lm/small.jsonl."""
+    """A model at a learning rate: a line of results/lm/small.jsonl, or the mean of several that differ in their seed."""
 
     panels: tuple[str, ...]
     name: str
@@ -29,12 +31,9 @@ class LanguageRun:
     states: int | None
     parameters: int
     lr: float
-    seed: int
-    tokens: int
     perplexity: float
     bits_per_byte: float
-    tokens_per_cpu_second: float
-    commit: str
+    tokens_per_cpu_second: float | None  # None of a run that was interrupted, whose time is not known
 
     @property
     def label(self) -> str:
@@ -43,9 +42,28 @@ class LanguageRun:
 
 
 def read_language(path: Path) -> list[LanguageRun]:
-    """All runs that are written down, none if there is no such file."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return [parse(json.loads(line), f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+    """All runs that are written down, seeds averaged; none if there is no such file."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    runs = [parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+    for name in SAME:
+        found = {line["config"][name] for line in lines}
+        if len(found) > 1:
+            raise ValueError(f"The runs of {path} cannot be compared: their `{name}` is {', '.join(map(str, sorted(found)))}. Keep one.")
+    groups: dict[tuple[str, float], list[LanguageRun]] = defaultdict(list)
+    for run in runs:
+        groups[run.name, run.lr].append(run)
+    return [mean_of(group) for group in groups.values()]
+
+
+def mean_of(runs: list[LanguageRun]) -> LanguageRun:
+    """Of runs that differ in their seed."""
+    speeds = [run.tokens_per_cpu_second for run in runs if run.tokens_per_cpu_second is not None]
+    return replace(
+        runs[0],
+        perplexity=statistics.mean(run.perplexity for run in runs),
+        bits_per_byte=statistics.mean(run.bits_per_byte for run in runs),
+        tokens_per_cpu_second=statistics.median(speeds) if speeds else None,
+    )
 
 
 def parse(line: dict[str, Any], place: str) -> LanguageRun:
@@ -63,34 +81,35 @@ def parse(line: dict[str, Any], place: str) -> LanguageRun:
         states=None if m is None else m * heads,
         parameters=result["parameters"],
         lr=line["config"]["lr"],
-        seed=line["config"]["seed"],
-        tokens=result["tokens"],
         perplexity=result["perplexity"],
         bits_per_byte=result["bits_per_byte"],
-        tokens_per_cpu_second=result["tokens"] / line["cpu_seconds"],
-        commit=line["commit"],
+        tokens_per_cpu_second=None if line["cpu_seconds"] is None else result["tokens"] / line["cpu_seconds"],
     )
 
 
-def best_of_each(runs: Iterable[LanguageRun]) -> list[tuple[LanguageRun, int]]:
-    """Of each model the run with the lowest perplexity, and how many were tried."""
+def best_of_each(runs: Iterable[LanguageRun]) -> list[LanguageRun]:
+    """Each model at the learning rate where its perplexity is lowest."""
     by_name: dict[str, list[LanguageRun]] = defaultdict(list)
     for run in runs:
         by_name[run.name].append(run)
-    return [(min(tried, key=lambda run: run.perplexity), len(tried)) for tried in by_name.values()]
+    return [min(tried, key=lambda run: run.perplexity) for tried in by_name.values()]
+
+
+def speed_of(name: str, runs: list[LanguageRun]) -> float | None:
+    """Tokens a CPU second of a model, over its learning rates."""
+    speeds = [run.tokens_per_cpu_second for run in runs if run.name == name and run.tokens_per_cpu_second is not None]
+    return statistics.median(speeds) if speeds else None
 
 
 def panel_a(runs: list[LanguageRun]) -> str:
     """A line for each model: its perplexity at each learning rate, and the best."""
     rates = sorted({run.lr for run in runs if "a" in run.panels})
-    lines = [
-        f"| model | parameters | {' | '.join(f'lr {lr:g}' for lr in rates)} | best perplexity | bits per byte |",
-        f"|---|---|{'---|' * len(rates)}---|---|",
-    ]
-    for best, _ in best_of_each(run for run in runs if "a" in run.panels):
+    names = ["model", "parameters", *(f"lr {lr:g}" for lr in rates), "best perplexity", "bits per byte"]
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    for best in best_of_each(run for run in runs if "a" in run.panels):
         at = {run.lr: f"{run.perplexity:.2f}" for run in runs if run.name == best.name}
-        cells = " | ".join(at.get(lr, "·") for lr in rates)
-        lines.append(f"| {best.label} | {best.parameters:,} | {cells} | {best.perplexity:.2f} | {best.bits_per_byte:.3f} |")
+        numbers = [*(at.get(lr, "·") for lr in rates), f"{best.perplexity:.2f}", f"{best.bits_per_byte:.3f}"]
+        lines.append(f"| {best.label} | {best.parameters:,} | {' | '.join(numbers)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -111,9 +130,9 @@ def with_widths(runs: list[LanguageRun], rates: set[float]) -> list[LanguageRun]
 def panel_c(runs: list[LanguageRun]) -> str:
     """Time beside perplexity."""
     lines = ["| model | parameters | tokens per CPU second | best perplexity |", "|---|---|---|---|"]
-    for best, _ in best_of_each(run for run in runs if "c" in run.panels):
-        speed = max(run.tokens_per_cpu_second for run in runs if run.name == best.name)
-        lines.append(f"| {best.label} | {best.parameters:,} | {speed:,.0f} | {best.perplexity:.2f} |")
+    for best in best_of_each(run for run in runs if "c" in run.panels):
+        speed = speed_of(best.name, runs)
+        lines.append(f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.perplexity:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -135,16 +154,17 @@ def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
 
 def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel a: a line for each layer, and a level for each mixer that has no m."""
-    best = [run for run, _ in best_of_each(run for run in runs if "a" in run.panels)]
+    best = best_of_each(run for run in runs if "a" in run.panels)
     for mixer, style in (("bdlru", "-"), ("hlru", "--")):
         points = sorted((run.m, run.perplexity) for run in best if run.mixer == mixer and run.m is not None)
         if points:
             axis.plot(*zip(*points, strict=True), style, marker="o", label=KINDS[mixer])
     others = [run for run in best if run.m is None]
-    for run, colour in zip(others, ("C2", "C3", "C4"), strict=False):
-        axis.axhline(run.perplexity, color=colour, linestyle=":", label=run.label)
+    for i, run in enumerate(others):
+        axis.axhline(run.perplexity, color=f"C{i + 2}", linestyle=":", label=run.label)
     axis.set(xlabel="block size or order m", ylabel="best validation perplexity", xscale="log")
-    axis.legend(fontsize=7)
+    if best:
+        axis.legend(fontsize=7)
 
 
 def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
@@ -160,8 +180,10 @@ def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
 
 def draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel c: a point for each model."""
-    for run, _ in best_of_each(run for run in runs if "c" in run.panels):
-        speed = max(other.tokens_per_cpu_second for other in runs if other.name == run.name)
+    for run in best_of_each(run for run in runs if "c" in run.panels):
+        speed = speed_of(run.name, runs)
+        if speed is None:
+            continue
         axis.plot(speed, run.perplexity, "o" if run.mixer == "bdlru" else "s", color="C0" if run.mixer == "bdlru" else "C1")
         axis.annotate(run.label, (speed, run.perplexity), fontsize=7, xytext=(4, 4), textcoords="offset points")
     axis.set(xlabel="tokens per CPU second", ylabel="best validation perplexity")

@@ -37,7 +37,7 @@ rate, processor time and commit.</p>
 {pictures}
 <div id=tip></div>
 """
-PICTURES = {"fig_throughput": "Throughput on this machine", "fig_language": "Language models of two million parameters"}
+PICTURES = {"fig_throughput": "Throughput on this machine", "fig_language": "Language models of about two million parameters"}
 
 
 def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]) -> None:

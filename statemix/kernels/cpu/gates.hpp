@@ -14,7 +14,7 @@ namespace statemix {
 constexpr int BATCH = 3;  // exponentials that advance together
 constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
 
-// e_j from e_j − the row's largest, and Z their sum: the softmax but for the division.
+// From g_j − the row's largest, in e, to exponentials, and Z their sum: the softmax but for the division.
 STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
   if (c == 2) {  // one of the two is zero, so one exponential will do; NaN reaches the sum
     const V other = exponential(e[0] + e[1]);
@@ -33,6 +33,7 @@ STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
   *Z = sum;
 }
 
+// e_j = exp(g_j − the row's largest), and Z.
 STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
   V top = g[0];
   for (int j = 1; j < c; ++j) top = larger(top, g[j]);

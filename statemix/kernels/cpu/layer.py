@@ -295,4 +295,4 @@ def structure(layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, h0: T
     sizes = (1, s.b - s.a, layer.sizes.n, s.last - s.first, layer.sizes.m)
     real = None if mask is None else mask[s.a : s.b]
     pointers = (pointer(y) for y in (s.bounds, real, gates.rows, gates.X, None, h0, h, final))
-    return Scan(*sizes, GATES["odds" if layer.sizes.c == layer.sizes.m else layer.gate], False, torch.get_num_threads(), True, *pointers)
+    return Scan(*sizes, GATES["odds" if layer.sizes.differences else layer.gate], False, torch.get_num_threads(), True, *pointers)
