@@ -1,4 +1,7 @@
-"""What must gates see?  Compression with full, pointwise and no selectivity, against m and parameters; a convolution beside them."""
+"""What must gates see?  Compression with full, pointwise and no selectivity, against m and parameters; a convolution beside them.
+
+Short sequences, as in fig_normalisation.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +16,7 @@ SIZES = (1, 2, 4, 8, 16)
 
 
 def cells() -> Iterator[Cell]:
-    base = RunConfig("compress", ModelConfig(width=64), length=32, train_examples=10_000, lr=3e-3, clip=1.0, epochs=8)
+    base = RunConfig("compress", ModelConfig(width=64), length=8, train_examples=10_000, batch=64, lr=3e-3, clip=1.0, epochs=12)
     for seed in (0, 1):
         for m in SIZES:
             for selectivity in SELECTIVITY:
