@@ -18,7 +18,7 @@ from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tr
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
 from statemix.train.command import load_trained
 from statemix.train.metrics import accuracy_by_length, score
-from statemix.train.state import Counters
+from statemix.train.state import Counters, start_run
 from statemix.train.track import open_tracker
 
 CLOCKS = ("seconds", "cpu_seconds")
@@ -58,6 +58,8 @@ def test_ids_follow_the_config():
         (lambda: config_from_dict({"task": "s3", "version": 99}), "written by a newer statemix"),
         (lambda: config_from_dict({"task": "s3", "rate": 1}), "Unknown fields of a config: rate"),
         (lambda: replace(SMALL, protocol="fast"), "Unknown protocol 'fast'. Available: honest, paper"),
+        (lambda: replace(SMALL, optimiser="sgd"), "Unknown optimiser 'sgd'. Available: adamw, muon"),
+        (lambda: replace(SMALL, optimiser="muon", matrix_lr=0.0), "`matrix_lr` must be above zero"),
         (lambda: replace(SMALL, batch=0), "`batch` must be at least 1, got 0"),
         (lambda: replace(SMALL, lr=0.0), "`lr` must be above zero"),
         (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list growing lengths"),
@@ -84,7 +86,10 @@ def test_same_seed_same_bits(tmp_path):
     assert metrics(tmp_path / "a") != (train(replace(SMALL, seed=1), tmp_path / "c"), metrics(tmp_path / "c"))[1]
 
 
-@pytest.mark.parametrize("config", [SMALL, replace(SMALL, curriculum=(2, 4), restart_after=5, epochs=20)], ids=["plain", "curriculum"])
+CURRICULUM = replace(SMALL, curriculum=(2, 4), restart_after=5, epochs=20)
+
+
+@pytest.mark.parametrize("config", [SMALL, CURRICULUM, replace(CURRICULUM, optimiser="muon")], ids=["plain", "curriculum", "muon"])
 @pytest.mark.parametrize("stop", [1, 3])
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, config, stop):
     whole = train(config, tmp_path / "whole")
@@ -100,6 +105,24 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, conf
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
     ours, theirs = (load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "whole"))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_muon_takes_the_matrices_of_blocks_and_decoder():
+    model = ModelConfig(width=8, options={"n_blocks": 2, "block_size": 2})
+    config = RunConfig("compress", model, length=4, optimiser="muon", matrix_lr=0.03)
+    run = start_run(config)
+    before = {name: p.detach().clone() for name, p in run.model.named_parameters()}
+    loop.train_step(run)
+    for name, p in run.model.named_parameters():
+        largest = (p.detach() - before[name]).abs().max().item()
+        if p.ndim == 2 and name.startswith(("blocks.", "decoder.")):
+            change = torch.linalg.matrix_norm(p.detach() - before[name], 2).item()
+            assert 0.5 < change / (config.matrix_lr * max(1, p.shape[0] / p.shape[1]) ** 0.5) < 1.3, name
+        else:
+            assert largest <= 1.01 * config.lr, name
+    adamw = replace(config, optimiser="adamw")
+    assert len({config.id, adamw.id, replace(config, matrix_lr=0.02).id}) == 3
+    assert RunConfig("s3").id == "efde3c2ca661ccc9"  # as it was before there was a choice
 
 
 def test_killed_runs_resume_to_the_same_bits(tmp_path):

@@ -61,6 +61,10 @@ class Train:
     """Begin sequences with a token of its own, at which a state can become the identity."""
     lr: float = 3e-3
     """Where the cosine begins."""
+    optimiser: Literal["adamw", "muon"] = "adamw"
+    """muon makes updates of matrices inside blocks orthogonal: far fewer steps to recall, copy or compress. adamw: as in the paper."""
+    matrix_lr: float = 0.02
+    """Where the cosine of these matrices begins, with muon."""
     batch: int = 128
     """Sequences a step."""
     epochs: int = 50
@@ -129,6 +133,8 @@ class Train:
             decay=self.decay,
             sharpen=self.sharpen,
             seed=self.seed,
+            optimiser=self.optimiser,
+            matrix_lr=self.matrix_lr,
         )
         if self.preset == "tracking":
             config = tracking_preset(config)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from statemix.lm.config import LMRunConfig
-from statemix.lm.muon import Muon
+from statemix.train.muon import Muon, decays, is_inner_matrix
 
 
 def make_optimiser(model: nn.Module, config: LMRunConfig) -> torch.optim.Optimizer:
@@ -24,16 +24,6 @@ def make_optimiser(model: nn.Module, config: LMRunConfig) -> torch.optim.Optimiz
     kind = Muon if with_muon else torch.optim.AdamW
     used = [group for group in groups if group["params"]]
     return kind(used, lr=config.lr, betas=(config.beta1, config.beta2), eps=1e-8, fused=True)
-
-
-def decays(name: str, p: nn.Parameter) -> bool:
-    """Matrices decay; vectors, and biases of any shape, do not."""
-    return p.ndim >= 2 and not name.rpartition(".")[2].startswith(("bias", "h0"))
-
-
-def is_inner_matrix(name: str, p: nn.Parameter) -> bool:
-    """Matrices inside blocks are Muon's; embedding and head, whose rows are tokens of their own, are AdamW's."""
-    return p.ndim == 2 and decays(name, p) and "blocks." in name
 
 
 def learning_rate(config: LMRunConfig, step: int) -> float:

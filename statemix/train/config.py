@@ -10,6 +10,7 @@ from statemix.models import ModelConfig
 
 VERSION = 1  # raised when a field changes its meaning
 PROTOCOLS = ("honest", "paper")
+OPTIMISERS = ("adamw", "muon")
 TRACKING_LENGTH = 16
 TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
 
@@ -36,6 +37,7 @@ class RunConfig:
             then ends, or begins anew if it still makes mistakes.  0 for a cosine over all steps.
         sharpen: factor by which the weights of the gates grow in every step of the decay: rows of softmax come to choose one entry.
         max_steps: stop here at the latest, 0 for all epochs.
+        optimiser: "adamw", or "muon" for the matrices inside blocks, whose rate is `matrix_lr` where that of AdamW is `lr`.
     """
 
     task: str
@@ -62,10 +64,14 @@ class RunConfig:
     max_steps: int = 0
     seed: int = 0
     version: int = VERSION
+    optimiser: str = "adamw"
+    matrix_lr: float = 0.02
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise ValueError(f"Unknown protocol {self.protocol!r}. Available: {', '.join(PROTOCOLS)}.")
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}.")
         for name in ("train_examples", "test_examples", "batch", "epochs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
@@ -74,7 +80,7 @@ class RunConfig:
                 raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
         if self.length is not None and self.length < 1:
             raise ValueError(f"`length` must be at least 1, got {self.length}.")
-        for name in ("lr", "min_lr"):
+        for name in ("lr", "min_lr", "matrix_lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"`{name}` must be above zero, got {getattr(self, name)}.")
         if not 1.0 <= self.sharpen < 2.0:
@@ -135,6 +141,7 @@ def paper_protocol(config: RunConfig) -> RunConfig:
         sharpen=1.0,
         warmup=0,
         clip=0.0,
+        optimiser="adamw",
     )
 
 

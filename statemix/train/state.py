@@ -13,6 +13,7 @@ from statemix.models import build_model
 from statemix.tasks import Examples, Task, find_task, split_examples
 from statemix.train.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from statemix.train.config import RunConfig
+from statemix.train.muon import Muon, is_inner_matrix
 
 CHECKPOINT, METRICS, CONFIG, RESULT = "checkpoint.safetensors", "metrics.jsonl", "config.json", "result.json"
 
@@ -111,7 +112,14 @@ def make_model(config: RunConfig, task: Task, length: int, attempt: int) -> nn.M
 
 
 def make_optimiser(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(model.parameters(), lr=config.lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=config.weight_decay, fused=True)
+    """AdamW, or Muon for the matrices inside blocks and AdamW for all else."""
+    settings: dict[str, Any] = {"lr": config.lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": config.weight_decay, "fused": True}
+    if config.optimiser == "adamw":
+        return torch.optim.AdamW(model.parameters(), **settings)
+    named = list(model.named_parameters())
+    inner = {"params": [p for name, p in named if is_inner_matrix(name, p)], "matrices": True, "scale": config.matrix_lr / config.lr}
+    others = {"params": [p for name, p in named if not is_inner_matrix(name, p)], "matrices": False}
+    return Muon([inner, others], **settings)
 
 
 def save(run: Run, directory: Path) -> None:

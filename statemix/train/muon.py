@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's quintic, which sends singular values in (0, 1] near one in five iterations
@@ -36,6 +36,16 @@ def orthogonal(G: Tensor) -> Tensor:
         A, product = P @ A @ P, P @ product
     X = product @ X
     return (X.T if G.shape[0] > G.shape[1] else X).to(G.dtype)
+
+
+def decays(name: str, p: nn.Parameter) -> bool:
+    """Matrices decay; vectors, and biases of any shape, do not."""
+    return p.ndim >= 2 and not name.rpartition(".")[2].startswith(("bias", "h0"))
+
+
+def is_inner_matrix(name: str, p: nn.Parameter) -> bool:
+    """Matrices inside blocks and decoders are Muon's; embedding and head, whose rows are tokens of their own, are AdamW's."""
+    return p.ndim == 2 and decays(name, p) and ("blocks." in name or "decoder." in name)
 
 
 class Muon(torch.optim.AdamW):
