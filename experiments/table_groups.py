@@ -1,7 +1,7 @@
 """Products of permutations (the paper's table of S3, S4 and S5): a running product at every step, 16 steps.
 
 Recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
-`curriculum`: prefixes that grow whether they are learnt or not; `long curriculum`: more of it.
+`curriculum`: prefixes that grow whether they are learnt or not; `Muon, curriculum`: the same steps with Muon; `long`: four times the steps.
 Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs, half as many again outside the main table.
 Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
 """
@@ -71,6 +71,11 @@ def longer(row: str, column: str, seed: int) -> Cell:
     return Cell(row, column, "long curriculum", replace(cell.config, model=model, stage_steps=400, max_steps=16_000))
 
 
+def with_muon(cell: Cell) -> Cell:
+    """The same cell, trained with Muon."""
+    return Cell(cell.row, cell.column, f"Muon, {cell.variant}", replace(cell.config, optimiser="muon", lr=4e-3))
+
+
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=128), row, states=128)
@@ -92,5 +97,7 @@ def cells(scale: str) -> Iterator[Cell]:
     yield longer(bdlru(3), "S4-50k", 0)
     yield from (tracking(row, "S5-100k", 0) for row in BLOCKS)
     yield from (curriculum("LSTM", column, 0) for column in ("S4-50k", "S5-100k"))
+    yield with_muon(longer(bdlru(3), "S4-50k", 0))
+    yield from (with_muon(curriculum(row, column, 0)) for column in ("S5-100k", "S4-50k") for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]])
     yield from (plain(row, column, 3e-3, 0) for column in COLUMNS for row in rows)
     yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in COLUMNS)

@@ -27,7 +27,8 @@ def runs_table(places: list[Place]) -> str:
     for place in places:
         for measured in place.measured:
             choice, seconds = measured.choice, statistics.median(result_of(entry)["cpu_seconds"] for entry in measured.entries)
-            numbers = f"{choice.seeds} | {choice.mean:.3f} ± {choice.deviation:.3f} | {choice.best:.3f} | {seconds:.0f}"
+            spread = f" ± {choice.deviation:.3f}" if choice.seeds > 1 else ""
+            numbers = f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
             lines.append(f"| {place.row} | {place.column} | {measured.variant} | {numbers} |")
     return "\n".join(lines) + "\n"
 
