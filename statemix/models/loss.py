@@ -10,6 +10,7 @@ the way, on a CPU while its logits are in the cache: logits, probabilities p, lo
 which the backward pass only scales.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -90,12 +91,15 @@ def loss_and_gradient(logits: Tensor, targets: Tensor, with_gradient: bool) -> t
     """The sum of the losses of a chunk, in float32 at least, and its gradient by the logits, in their dtype."""
     ignored = (targets == IGNORED)[:, None]
     chosen = targets[:, None].masked_fill(ignored, 0)
-    log_p = F.log_softmax(logits, 1, dtype=at_least_float32(logits.dtype))
-    loss = -log_p.gather(1, chosen).masked_fill(ignored, 0).sum()
+    dtype = at_least_float32(logits.dtype)
+    largest = logits.amax(1, keepdim=True).to(dtype)
+    p = (logits - largest).exp_()
+    total = p.sum(1, keepdim=True)
+    loss = (total.log() + largest - logits.gather(1, chosen)).masked_fill(ignored, 0).sum()
     if not with_gradient:
         return loss, logits
-    g = log_p.exp_().scatter_add_(1, chosen, torch.full_like(log_p[:, :1], -1.0)).masked_fill_(ignored, 0)
-    return loss, g.to(logits.dtype)
+    p.div_(total.masked_fill(ignored, math.inf))  # a step that is not scored has no gradient
+    return loss, p.scatter_add_(1, chosen, ignored.to(dtype) - 1).to(logits.dtype)
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
