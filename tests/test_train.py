@@ -166,6 +166,17 @@ def test_a_checkpoint_of_another_config_is_refused(tmp_path):
         train(replace(SMALL, lr=0.5), tmp_path)
 
 
+def test_a_checkpoint_from_before_a_field_was_added_goes_on(tmp_path):
+    """A run that an older statemix began has no field that came later; its default stands for it."""
+    whole = train(SMALL, tmp_path)
+    (tmp_path / "result.json").unlink()
+    tensors, state = load_checkpoint(tmp_path / "checkpoint.safetensors")
+    config = json.loads(state["config"])
+    del config["optimiser"], config["matrix_lr"]
+    save_checkpoint(tmp_path / "checkpoint.safetensors", tensors, {**state, "config": json.dumps(config)})
+    assert comparable(train(SMALL, tmp_path)) == comparable(whole)
+
+
 def test_a_result_of_another_config_is_refused(tmp_path):
     train(SMALL, tmp_path)
     with pytest.raises(ValueError, match="holds the result of another config"):

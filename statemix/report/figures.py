@@ -118,8 +118,14 @@ def on_the_plane(axis: Any, places: list[Place]) -> None:
     axis.set(xlabel="real part", ylabel="imaginary part", xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal")
 
 
+def where(wanted: Callable[[Place], bool], draw: Draw) -> Draw:
+    """The figure of those places alone that are wanted."""
+    return lambda axis, places: draw(axis, [place for place in places if wanted(place)])
+
+
 FIGURES: dict[str, tuple[str, Draw]] = {  # name of the figure: the experiment it is drawn from, and how
-    "fig_normalisation": ("fig_normalisation", by_size),
+    "fig_normalisation": ("fig_normalisation", where(lambda place: "AdamW" not in place.column, by_size)),
+    "fig_normalisation_adamw": ("fig_normalisation", where(lambda place: "AdamW" in place.column, by_size)),
     "fig_selectivity": ("fig_selectivity", by_size),
     "fig_selectivity_parameters": ("fig_selectivity", by_parameters),
     "fig_mad": ("table_mad", by_size),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from statemix.models import build_model
 from statemix.tasks import Examples, Task, find_task, split_examples
 from statemix.train.checkpoint import load_checkpoint, save_checkpoint, write_atomically
-from statemix.train.config import RunConfig
+from statemix.train.config import RunConfig, config_from_dict
 from statemix.train.muon import Muon, is_inner_matrix
 
 CHECKPOINT, METRICS, CONFIG, RESULT = "checkpoint.safetensors", "metrics.jsonl", "config.json", "result.json"
@@ -135,7 +135,7 @@ def save(run: Run, directory: Path) -> None:
 def restore(run: Run, directory: Path) -> None:
     """Go back to the checkpoint of `directory`."""
     tensors, state = load_checkpoint(directory / CHECKPOINT)
-    if state["config"] != run.config.to_json():
+    if config_from_dict(json.loads(state["config"])) != run.config:
         raise ValueError(f"The checkpoint in {directory} belongs to another config. Choose another directory, or delete it.")
     run.counters = Counters(**state["counters"])
     run.reports = [EpochReport(**report) for report in state["reports"]]
