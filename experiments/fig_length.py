@@ -14,6 +14,7 @@ from statemix.train import RunConfig, tracking_preset
 from statemix.train.metrics import accuracy_by_length
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+STEPS = {"S3": 2500, "S4": 6000, "S5": 6000}  # room for several restarts
 ROWS = {
     "S3": [bdlru(1), bdlru(2), bdlru(3), hlru(3), "LSTM"],
     "S4": [bdlru(3), bdlru(4), "LSTM"],
@@ -27,7 +28,7 @@ def cells() -> Iterator[Cell]:
             for row in rows:
                 model = with_row(ModelConfig(width=64), row, states=160)
                 config = tracking_preset(RunConfig(group.lower(), model, train_examples=100_000, seed=seed))
-                yield Cell(row, group, "tracking", replace(config, epochs=1000, max_steps=2500))
+                yield Cell(row, group, "tracking", replace(config, epochs=1000, max_steps=STEPS[group]))
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
