@@ -100,4 +100,5 @@ def cells(scale: str) -> Iterator[Cell]:
     yield with_muon(longer(bdlru(3), "S4-50k", 0))
     yield from (with_muon(curriculum(row, column, 0)) for column in ("S5-100k", "S4-50k") for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]])
     yield from (plain(row, column, 3e-3, 0) for column in COLUMNS for row in rows)
-    yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in COLUMNS)
+    for columns in (("S3-10k", "S3-250", "S4-3k"), COLUMNS):  # the cheap ones first
+        yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in columns)
