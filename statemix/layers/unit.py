@@ -17,6 +17,7 @@ from statemix.ops.precision import state_dtype
 from statemix.ops.registry import in_transform
 from statemix.ops.segments import Sequences, zero_where_masked
 
+LOWEST_INPUT_GATE = -64.0
 SATURATING = ("softmax", "sigmoid", "tanh")
 
 
@@ -97,6 +98,10 @@ class LinearRecurrentUnit(nn.Module, ABC):
         For a layer whose inputs are embeddings, a vocabulary is often far smaller than a batch.
         """
         self.check_input("table", table, "(V, d)")
+        if tokens.dim() != 2 or tokens.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"`tokens` must be integers with the axes (B, T), got {tokens.dtype} of the shape {tuple(tokens.shape)}.")
+        if is_autocast(table) or table.dtype.itemsize < 4:  # torch would add up the gradients of a row's many uses in half precision
+            return cast(tuple[Tensor, Tensor], self(F.embedding(tokens, table), state))
         _, h0 = self.enter("table", table[:1].expand(tokens.shape[0], -1).unsqueeze(1), "(B, T, d)", state)
         if self.is_one_op(table, tokens):
             return self.as_one_op(Inputs(table, tokens), h0, Sequences())
@@ -113,7 +118,14 @@ class LinearRecurrentUnit(nn.Module, ABC):
         if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
             return False
         has_kernel = find_layer_kernel(x, self.state_shape[1]) is not None
+        if has_kernel and self.gate == "softmax" and not torch.compiler.is_compiling() and not self.is_fit_for_differences():
+            return False
         return self.save_memory or (has_kernel and is_worthwhile(Inputs(x, tokens).steps, self.W_g.weight))
+
+    def is_fit_for_differences(self) -> bool:
+        """Whether gates can be told by their differences from the input's, as kernels do: not if it is far below, and rounds them away."""
+        c = cast(FullGates, self.W_g).bias
+        return c.numel() == 0 or bool(c.view(-1, self.state_shape[1] + 1)[:, -1].amin() >= LOWEST_INPUT_GATE)
 
     def as_one_op(self, inputs: Inputs, h0: Tensor | None, sequences: Sequences) -> tuple[Tensor, Tensor]:
         """(y, state) from `recurrent_layer`; gates are kept only if a backward pass will want them."""

@@ -80,6 +80,7 @@ class SumOfLosses(torch.autograd.Function):
         x, W, targets, dx, dW = ctx.saved_tensors
         if torch.is_grad_enabled():  # gradients of gradients are asked for: let torch compute it all again, with all logits
             dtype = at_least_float32(torch.promote_types(x.dtype, W.dtype))
+            x, W = x.view_as(x), W.view_as(W)  # features may come from W, tied to the embedding: a view keeps the way there out
             total = F.cross_entropy(F.linear(x.to(dtype), W.to(dtype)), targets, ignore_index=IGNORED, reduction="sum")
             leaves = [y for y, d in ((x, dx), (W, dW)) if d is not None]
             found = iter(torch.autograd.grad(total, leaves, d_total.to(total.dtype), create_graph=True))

@@ -139,13 +139,13 @@ def _body(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
     for steps, own in stretches(inputs.steps, sequences):
         entries.append(state)
         y[:, steps], state = reference(inputs.at(steps), weights, state, own, gate, block)
-    return y, state, x.new_empty(0), x.new_empty(0), torch.stack(entries) if entries else state.new_empty((0, *shape))
+    return y, state, state.new_empty(0), state.new_empty(0), torch.stack(entries) if entries else state.new_empty((0, *shape))
 
 
 def _body_backward(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
     inputs, weights, sequences = Inputs(x, tokens), Weights(W_g, c, W_v, W_o), Sequences(cu_seqlens, mask)
-    dx, dstate = torch.zeros_like(x), dfinal.clone()
-    totals = [torch.zeros_like(w, dtype=state_dtype(w)) for w in weights]
+    dx, dstate = x.new_zeros(x.shape), dfinal.clone(memory_format=torch.contiguous_format)
+    totals = [w.new_zeros(w.shape, dtype=state_dtype(w)) for w in weights]
     for (steps, own), entry in reversed(list(zip(stretches(inputs.steps, sequences), entries.unbind(0), strict=True))):
         part = inputs.at(steps)
         with torch.enable_grad():
@@ -176,8 +176,8 @@ def _fake(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep):
 
 
 def _backward_fake(dy, dfinal, x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, gates, h, entries):
-    total = [torch.empty_like(w, dtype=state_dtype(w)) for w in (W_g, c, W_v, W_o)]
-    return torch.empty_like(x), *total, torch.empty_like(dfinal)
+    total = [w.new_empty(w.shape, dtype=state_dtype(w)) for w in (W_g, c, W_v, W_o)]
+    return x.new_empty(x.shape), *total, dfinal.new_empty(dfinal.shape)
 
 
 def _setup_context(ctx, inputs, output):
@@ -196,9 +196,9 @@ def _backward(ctx, dy, dfinal, *_):
     dfinal = x.new_zeros(shape, dtype=dtype) if dfinal is None else dfinal
     wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
     if torch.is_grad_enabled():
-        weights = Weights(W_g, c, W_v, W_o)
-        outputs = reference(Inputs(x, tokens), weights, h0, Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
-        some = torch.autograd.grad(outputs, [inputs[i] for i in wanted], (dy, dfinal), create_graph=True, allow_unused=True)
+        own = [y.view_as(y) if i in wanted else y for i, y in enumerate(inputs)]  # h0 may come from x: a view keeps the way there out
+        outputs = reference(Inputs(*own[:2]), Weights(*own[2:6]), own[6], Sequences(cu_seqlens, mask), ctx.gate, ctx.block)
+        some = torch.autograd.grad(outputs, [own[i] for i in wanted], (dy, dfinal), create_graph=True, allow_unused=True)
         gradients = dict(zip(wanted, some, strict=True))
     else:
         arguments = (dy, dfinal, *inputs, cu_seqlens, mask, ctx.gate, ctx.block, *saved)

@@ -146,7 +146,8 @@ class Table:
 
     def memory(self, keep: bool) -> Tensor:
         """The gates of all rows, which a scan reads where they stand."""
-        return torch.addmm(self.layer.c, self.x, self.layer.W.t())
+        memory = self.x.new_empty((self.x.shape[0], self.layer.sizes.inputs))
+        return torch.addmm(self.layer.c, self.x, self.layer.W.t(), out=memory)  # into memory of float32, whatever autocast wants
 
     def gates(self, s: Stretch, memory: Tensor, keep: bool) -> Gates:
         return self.kept(s, memory)
@@ -172,12 +173,21 @@ class TableGradient:
         """Nothing is left to do."""
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.dgates @ self.table.layer.W, self.dgates.t() @ self.table.x, self.dgates.sum(0)
+        x, W = self.table.x, self.table.layer.W
+        dx, dW = x.new_empty(x.shape), W.new_empty(W.shape)
+        return torch.mm(self.dgates, W, out=dx), torch.mm(self.dgates.t(), x, out=dW), self.dgates.sum(0)
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
-    """Where the gates come from."""
-    return Rows(layer, x) if tokens is None else Table(layer, x, tokens.to(torch.int64).contiguous())
+    """Where the gates come from; a kernel would read, and write, whatever row a token names."""
+    if tokens is None:
+        return Rows(layer, x)
+    if tokens.numel():
+        smallest, largest = (int(y) for y in tokens.aminmax())
+        if smallest < 0 or largest >= x.shape[0]:
+            wrong = smallest if smallest < 0 else largest
+            raise IndexError(f"`tokens` must name rows of the table, 0 .. {x.shape[0] - 1}, got {wrong}.")
+    return Table(layer, x, tokens.to(torch.int64).contiguous())
 
 
 def stretches(bounds: list[int]) -> Iterator[Stretch]:

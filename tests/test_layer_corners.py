@@ -1,0 +1,153 @@
+"""Corners of a layer as one op: inputs that depend on each other, wrong tokens, autocast, gates far apart, strides, NaN."""
+
+import copy
+import math
+
+import pytest
+import torch
+from test_layer_op import LAYERS, by_projections, make, needs_kernel
+from torch.nn import functional as F
+
+from statemix import BDLRU, LanguageModel, LMConfig, gated_block_scan
+from statemix.models import next_token_loss
+from statemix.ops import layer as layer_op
+
+HALVES = [(torch.float32, True), (torch.bfloat16, False), (torch.bfloat16, True)]
+
+
+@pytest.fixture(autouse=True)
+def always_one_op(monkeypatch):
+    monkeypatch.setattr(layer_op, "WORTHWHILE", 0)
+
+
+def relative(a, b):
+    return ((a.double() - b.double()).norm() / b.double().norm()).item()
+
+
+def applied_thrice(layer, x):
+    """Weights, and a state, that come back in later calls."""
+    y, state = layer(x)
+    y, state = layer(y, state)
+    return layer(x + y, state)[0]
+
+
+@pytest.mark.parametrize("kernel", [pytest.param(True, marks=needs_kernel), False], ids=["kernel", "plain body"])
+@LAYERS
+def test_gradients_with_a_graph_where_inputs_depend_on_each_other(cls, kernel):
+    layer = make(cls, 3, 2, save_memory=not kernel)
+    x = torch.randn(2, 7, 6)
+    layer, x = (layer, x) if kernel else (layer.double(), x.double())
+    plain, found = by_projections(layer), []
+    for module, own in ((layer, x), (plain, x.double())):
+        leaves = [own.requires_grad_(), *module.parameters()]
+        first = torch.autograd.grad(applied_thrice(module, own).square().sum(), leaves, create_graph=True)
+        second = torch.autograd.grad(sum(d.square().sum() for d in first), leaves)
+        found.append((*first, *second))
+    assert all(relative(ours, truth) < (1e-4 if kernel else 1e-10) for ours, truth in zip(*found, strict=True))
+
+
+def test_gradients_with_a_graph_of_a_tied_head():
+    torch.manual_seed(0)
+    E, targets, found = torch.randn(5, 4, dtype=torch.float64, requires_grad=True), torch.tensor([1, 4, -100, 0]), []
+    x = E[torch.tensor([0, 2, 2, 3])].tanh()
+    for loss in (next_token_loss(x, E, targets, chunk=3), F.cross_entropy(x @ E.T, targets)):
+        (first,) = torch.autograd.grad(loss, E, create_graph=True)
+        found.append((first, *torch.autograd.grad(first.square().sum(), E, retain_graph=True)))
+    torch.testing.assert_close(*found)
+
+
+@needs_kernel
+@pytest.mark.parametrize("wrong", [-1, -100, 7])
+@LAYERS
+def test_tokens_outside_the_table_are_refused(cls, wrong):
+    tokens = torch.zeros(2, 9, dtype=torch.int64)
+    tokens[1, 4] = wrong
+    with pytest.raises(IndexError, match=f"`tokens` must name rows of the table, 0 .. 6, got {wrong}"):
+        make(cls, 3, 2).forward_lookup(torch.randn(7, 6), tokens)
+
+
+@pytest.mark.parametrize("tokens", [torch.zeros(2, 9), torch.zeros(9, dtype=torch.int64)], ids=["floats", "one axis"])
+def test_tokens_are_integers_of_two_axes(tokens):
+    with pytest.raises(TypeError, match=r"`tokens` must be integers with the axes \(B, T\), got"):
+        make(BDLRU, 3, 2).forward_lookup(torch.randn(7, 6), tokens)
+
+
+@pytest.mark.parametrize(("dtype", "save_memory"), HALVES, ids=["autocast", "bfloat16", "bfloat16, save"])
+@LAYERS
+def test_looking_up_in_half_precision_adds_no_errors(cls, dtype, save_memory):
+    """Thousands of steps read the same few rows: summed in bfloat16, their gradients would stall."""
+    layer, table, tokens = make(cls, 3, 2, save_memory=save_memory), torch.randn(4, 6), torch.randint(0, 4, (8, 500))
+    found = []
+    for look_up in (True, False):
+        own, rows = copy.deepcopy(layer).to(dtype), table.to(dtype).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
+            y = own.forward_lookup(rows, tokens)[0] if look_up else own(F.embedding(tokens, rows))[0]
+        y.float().square().mean().backward()
+        found.append([p.grad for p in own.parameters()])
+    exact, rows = by_projections(layer), table.double()
+    exact(rows[tokens])[0].square().mean().backward()
+    for ours, theirs, truth in zip(*found, exact.parameters(), strict=True):
+        assert relative(ours, truth.grad) <= 1.5 * relative(theirs, truth.grad) + 1e-3
+
+
+@needs_kernel
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+def test_a_backward_pass_under_autocast(save_memory):
+    """What was computed in float32 has gradients of float32, wherever backward is called."""
+    layer, table, tokens = make(BDLRU, 9, 3, save_memory=save_memory), torch.randn(5, 6), torch.randint(0, 5, (2, 40))
+    found = []
+    for enabled in (False, True):
+        leaves = [table.clone().requires_grad_(), *layer.parameters()]
+        loss = layer.forward_lookup(leaves[0], tokens)[0].square().sum()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            found.append(torch.autograd.grad(loss, leaves))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+@needs_kernel
+@pytest.mark.parametrize("lowest", [-1e3, -1e9, -math.inf])
+@LAYERS
+def test_an_input_gate_far_below_the_others(cls, lowest):
+    """Somebody who shuts the input out must still have the other gates, though kernels take differences from the input's."""
+    layer = make(cls, 9, 2)
+    with torch.no_grad():
+        layer.W_g.bias.view(-1, 3)[:, 2] = lowest
+    x, state = torch.randn(2, 30, 6), torch.rand(2, 9, 2)
+    assert relative(layer(x, state)[0], by_projections(layer)(x.double(), state.double())[0]) < 1e-5
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@LAYERS
+def test_compiled_with_inputs_of_other_strides(cls, save_memory):
+    layer, z = make(cls, 9, 3, save_memory=save_memory), torch.randn(20, 2, 6)
+    W, found = torch.randn(6, 6, requires_grad=True), []
+
+    def call(W):
+        return layer((z @ W).transpose(0, 1))[0]
+
+    for function in (call, torch.compile(call, backend="aot_eager", fullgraph=True)):
+        found.append(torch.autograd.grad(function(W).square().sum(), (W, *layer.parameters())))
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("gate", ["softmax", "sigmoid", "tanh"])
+def test_a_nan_of_either_sign_is_seen(gate, sign):
+    gates, v = torch.randn(1, 4, 8, 2, 3), torch.randn(1, 4, 8, 2)
+    gates[0, 1, 3, 0, 1] = torch.copysign(torch.tensor(math.nan), torch.tensor(sign))
+    h, _ = gated_block_scan(gates, v, gate=gate)
+    assert h[0, 1, 3, 0].isnan()
+    assert h[0, :, :3].isfinite().all()
+
+
+def test_a_model_with_tied_weights_has_second_derivatives():
+    torch.manual_seed(0)
+    model = LanguageModel(LMConfig(7, 4, 1, "bdlru", {"n_blocks": 2, "block_size": 2}, tie=True)).double()
+    tokens, found = torch.randint(0, 7, (2, 5)), []
+    for fused in (True, False):
+        x, _ = model.features(tokens)
+        loss = next_token_loss(x, model.head.weight, tokens) if fused else F.cross_entropy(model.head(x).flatten(0, 1), tokens.flatten())
+        first = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        found.append((*first, *torch.autograd.grad(sum(d.square().sum() for d in first), list(model.parameters()))))
+    torch.testing.assert_close(*found, rtol=1e-8, atol=1e-10)
