@@ -14,6 +14,7 @@ from statemix.commands.report import ReportCommand
 from statemix.commands.sweep import SweepCommand
 from statemix.commands.train import EvalCommand, InspectCommand, TrainCommand
 
+EXTRAS = "lm (text), hf and eval (Hugging Face), ray, track, bench"
 Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | TrainCommand
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
         command.run()
     except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
+    except ImportError as error:
+        raise SystemExit(f"statemix: {error}. Extras bring what a command needs beyond the core: {EXTRAS}.") from error
     except OSError as error:
         raise SystemExit(f"statemix: {error.strerror}: {error.filename}.") from error
     except KeyboardInterrupt:

@@ -5,7 +5,9 @@ import re
 import pytest
 import torch
 
-from statemix import BDLRU, HLRU, block_scan, companion_scan, gated_block_scan, gated_companion_scan, hop_scan, normalise
+from statemix import BDLRU, HLRU, LanguageModel, LMConfig, block_scan, companion_scan, gated_block_scan, gated_companion_scan, hop_scan
+from statemix.models import next_token_loss
+from statemix.ops import normalise
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 A, b, h0 = torch.zeros(2, 5, 2, 3, 3), torch.zeros(2, 5, 2, 3), torch.zeros(2, 2, 3)
@@ -14,6 +16,7 @@ block_gates, channel_gates = torch.zeros(2, 5, 2, 3, 4), torch.zeros(2, 5, 2, 4)
 x = torch.zeros(2, 5, 8)
 packed = (A[:1], b[:1])
 mask = torch.ones(2, 5, dtype=torch.bool)
+MODEL, W = LanguageModel(LMConfig(10, 8, 1, options={"n_blocks": 2, "block_size": 3})), torch.zeros(10, 8)
 
 
 def cu(*bounds, dtype=torch.int64):
@@ -40,7 +43,18 @@ ERRORS = [
     (lambda: HLRU(8, 0, 3), "`n_channels` must be at least 1, got 0."),
     # dtypes
     (lambda: block_scan(A.int(), b), "`A` must be floating point, got torch.int32. Convert with A.float()."),
-    (lambda: block_scan(A, b.to(torch.complex64)), "`b` must be floating point, got torch.complex64."),
+    (lambda: block_scan(A, b.to(torch.complex64)), "`b` must be real: complex numbers are not supported, got torch.complex64."),
+    (lambda: BDLRU(8, 2, 3, dtype=torch.int32), "`dtype` must be floating point, got torch.int32."),
+    # no tensors
+    (lambda: BDLRU(8, 2, 3)(x.numpy()), "`x` must be a tensor, got ndarray."),
+    (lambda: BDLRU(8, 2, 3)(x, (h0, h0)), "`state` must be a tensor, got tuple."),
+    (lambda: block_scan(A, b, mask=[True]), "`mask` must be a tensor, got list."),
+    (lambda: MODEL(None), "`tokens` must be a tensor, got NoneType."),
+    # tokens
+    (lambda: MODEL(torch.zeros(3, dtype=torch.long)), "`tokens` must have the axes (B, T), got the shape (3,)."),
+    (lambda: MODEL.step(torch.zeros(3, 1, dtype=torch.long)), "`tokens_t` must have the axes (B), got the shape (3, 1)."),
+    (lambda: next_token_loss(x, W, torch.full((2, 5), 10)), "A target must be in 0 .. 9, the rows of the head, or -100, got 10."),
+    (lambda: next_token_loss(x, W, torch.full((2, 5), -1)), "A target must be in 0 .. 9, the rows of the head, or -100, got -1."),
     (lambda: block_scan(A, b, h0.long()), "`initial_state` must be floating point, got torch.int64."),
     (lambda: normalise(torch.zeros(3, dtype=torch.int64)), "`gates` must be floating point, got torch.int64."),
     (lambda: BDLRU(8, 2, 3)(x.long()), "`x` must be floating point, got torch.int64."),
@@ -84,7 +98,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("call", "message"), ERRORS, ids=[message[:60] for _, message in ERRORS])
 def test_error(call, message):
-    with pytest.raises((ValueError, TypeError), match=re.escape(message)):
+    with pytest.raises((ValueError, TypeError, IndexError), match=re.escape(message)):
         call()
 
 

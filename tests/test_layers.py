@@ -340,5 +340,5 @@ def test_registration_errors(own_mixers):
     with pytest.raises(ValueError, match="The mixer 'bdlru' needs block_size: got n_blocks"):
         build_mixer("bdlru", D, {"n_blocks": 1})
     register_mixer("nosize")(NoSize)
-    with pytest.raises(TypeError, match="NoSize must have a `state_size` to be a mixer"):
+    with pytest.raises(ValueError, match="NoSize must have a `state_size` to be a mixer"):
         build_mixer("nosize", D, {})

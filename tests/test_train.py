@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from statemix.cli import main
+from statemix.commands.train import Train
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.tasks import find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
@@ -60,6 +61,9 @@ def test_ids_follow_the_config():
         (lambda: replace(SMALL, protocol="fast"), "Unknown protocol 'fast'. Available: honest, paper"),
         (lambda: replace(SMALL, optimiser="sgd"), "Unknown optimiser 'sgd'. Available: adamw, muon"),
         (lambda: replace(SMALL, optimiser="muon", matrix_lr=0.0), "`matrix_lr` must be above zero"),
+        (lambda: replace(SMALL, length=2.5), "`length` must be a whole number, got 2.5"),
+        (lambda: replace(SMALL, epochs="5"), "`epochs` must be a whole number, got '5'"),
+        (lambda: find_task("s3", {"foo": 1}), "Unknown option of task 's3': 'foo'. Available: none"),
         (lambda: replace(SMALL, batch=0), "`batch` must be at least 1, got 0"),
         (lambda: replace(SMALL, lr=0.0), "`lr` must be above zero"),
         (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list growing lengths"),
@@ -325,7 +329,8 @@ def test_autoencoder_sees_the_sequence_through_its_last_state_alone():
         model(torch.zeros(1, 11, dtype=torch.long))
 
 
-SMALL_RUN = ["--examples", "128", "--width", "8", "--blocks", "2", "--block-size", "3", "--length", "5", "--epochs", "2"]
+TINY = ["--examples", "128", "--width", "8", "--length", "5", "--epochs", "2"]
+SMALL_RUN = [*TINY, "--blocks", "2", "--block-size", "3"]
 
 
 def test_commands(tmp_path, capsys):
@@ -358,7 +363,7 @@ def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
 @pytest.mark.parametrize("mixer", ["lstm", "hlru", "mamba2"])
 def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
     options = {"lstm": ["hidden=4"], "hlru": [], "mamba2": ["d_state=4", "head_dim=4"]}[mixer]
-    main(["train", "parity", *SMALL_RUN, "--mixer", mixer, "--options", *options, "--runs", str(tmp_path), "--epochs", "1"])
+    main(["train", "parity", *TINY, "--mixer", mixer, "--options", *options, "--runs", str(tmp_path), "--epochs", "1"])
     assert "parity" in capsys.readouterr().out
 
 
@@ -499,3 +504,46 @@ def test_ids_outlive_new_fields():
     assert replace(SMALL, seed=3).id != SMALL.id
     assert replace(SMALL, model=replace(SMALL.model, width=17)).id != SMALL.id
     assert RunConfig("s3").id == "efde3c2ca661ccc9"
+
+
+def test_what_is_given_stands_over_a_preset():
+    given = {"lr": 5e-3, "sharpen": 1.0, "channel_mixer": "swiglu", "curriculum": (2, 4), "clip": 0.3, "warmup": 7, "decay": 50}
+    config = Train("s5", block_size=5, preset="tracking", bos=False, **given).run_config()
+    assert (config.lr, config.sharpen, config.curriculum, config.clip, config.warmup, config.decay) == (5e-3, 1.0, (2, 4), 0.3, 7, 50)
+    assert (config.model.channel_mixer, config.model.bos, config.restart_after) == ("swiglu", False, 200)
+    preset = tracking_preset(RunConfig("s5", ModelConfig("bdlru", {"n_blocks": 32, "block_size": 5}, width=64), clip=1.0, epochs=50))
+    assert Train("s5", block_size=5, preset="tracking").run_config() == preset
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixer": "lstm", "blocks": 3}, "--blocks are sizes of bdlru, hlru; give those of 'lstm' with --options"),
+        ({"matrix_lr": 0.1}, "--matrix-lr is a rate of --optimiser muon"),
+        ({"protocol": "paper", "clip": 1.0, "optimiser": "muon"}, "--protocol paper trains without --clip, --optimiser"),
+        ({"protocol": "paper", "preset": "tracking"}, "--protocol paper trains without --preset"),
+    ],
+)
+def test_options_that_would_be_passed_over_are_refused(options, message):
+    with pytest.raises(SystemExit, match=message):
+        Train("s3", **options).run_config()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("from statemix import register_mixer\n\n@register_mixer('x')\nclass X: pass\n", "line 3: A mixer must be a subclass of nn.Module"),
+        ("import no_such_package\n", "line 1: No module named 'no_such_package'"),
+    ],
+)
+def test_files_of_users_that_cannot_be_imported(tmp_path, text, message):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(SystemExit, match=message):
+        main(["train", "s3", "--files", str(file), "--runs", str(tmp_path / "runs")])
+
+
+def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path):
+    with pytest.raises(SystemExit, match="Unknown option of mixer 'lstm'"):
+        main(["train", "s3", "--mixer", "lstm", "--options", "n_blocks=3", "--runs", str(tmp_path / "runs")])
+    assert not (tmp_path / "runs").exists()

@@ -9,7 +9,7 @@ from statemix.commands.check import check_positive
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a dozen small models on two tasks; print a table, and write a page with curves and eigenvalues."""
+    """Train ten small models on two tasks; print a table, and write a page with curves and eigenvalues."""
 
     page: Path = Path("demo.html")
     """The page to write: one file, no network needed."""

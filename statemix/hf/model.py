@@ -104,7 +104,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError("The model needs either `input_ids` or `inputs_embeds`, got both or neither.")
         if inputs_embeds is not None:
             return inputs_embeds
-        check_tokens(cast(Tensor, input_ids), self.model.embedding.num_embeddings)
+        check_tokens("input_ids", cast(Tensor, input_ids), "(B, T)", self.model.embedding.num_embeddings)
         return self.model.embedding(input_ids)
 
     def open_cache(self, cache: Any, use_cache: bool | None, cu_seqlens: Tensor | None) -> RecurrentCache | None:

@@ -84,5 +84,5 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
         raise ValueError(f"The mixer {name!r} needs {', '.join(missing)}: got {', '.join(options) or 'no options'}.")
     mixer = MIXERS[name](d_model, **options)
     if not isinstance(mixer, Mixer):
-        raise TypeError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
+        raise ValueError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
     return mixer

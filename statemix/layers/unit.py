@@ -44,6 +44,8 @@ class LinearRecurrentUnit(nn.Module, ABC):
     ) -> None:
         super().__init__()
         find_normaliser(gate)
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"`dtype` must be floating point, got {dtype}.")
         self.d_model, self.state_shape = d_model, (n, m)
         self.gate, self.selectivity, self.save_memory = gate, selectivity, save_memory
         if save_memory and selectivity != "full":

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from statemix.models.lm import LanguageModel, LMConfig, lm_config_from_dict
 
+FINAL = "final"  # where a run leaves its model
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 FORMAT, VERSION = "statemix-lm", 1
 HEAD, EMBEDDING = "head.weight", "embedding.weight"
@@ -45,7 +46,7 @@ class SavedModel:
 
 
 def save_model(
-    directory: Path,
+    directory: Path | str,
     config: LMConfig,
     tensors: Mapping[str, Tensor],
     *,
@@ -61,6 +62,7 @@ def save_model(
         about: notes that JSON can hold; `train_length` is what `statemix lm eval` compares positions with.
         replace: overwrite a model that is there already; anything else that is there is left alone.
     """
+    directory = Path(directory)
     check_free(directory, replace)
     check_fits(config, tensors, directory)
     tensors = {name: x for name, x in tensors.items() if not (config.tie and name == HEAD)}
@@ -111,24 +113,30 @@ def check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path)
             raise ValueError(f"The weights for {directory} do not fit the config: `{name}` must have the shape {shape}, got {given[name]}.")
 
 
+def hint(directory: Path) -> str:
+    """Where the model of a run is, if `directory` is one."""
+    return f" Did you mean {directory / FINAL}?" if (directory / FINAL / CONFIG).is_file() else ""
+
+
 def read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
     """The config of the model in `directory`, and what its writer noted."""
     path = directory / CONFIG
     if not path.is_file():
-        raise FileNotFoundError(f"{directory} is not the directory of a language model: it has no {CONFIG}.")
+        raise FileNotFoundError(f"{directory} is not the directory of a language model: it has no {CONFIG}.{hint(directory)}")
     try:
         header = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ValueError(f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".')
+        raise ValueError(f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".{hint(directory)}')
     if header.get("version") != VERSION:
         raise ValueError(f"{path} has the version {header.get('version')}, this statemix reads {VERSION}. Upgrade statemix.")
     return lm_config_from_dict(header.get("model", {})), header.get("about", {})
 
 
-def load_model(directory: Path) -> SavedModel:
+def load_model(directory: Path | str) -> SavedModel:
     """Read the model in `directory`, ready to evaluate."""
+    directory = Path(directory)
     config, about = read_config(directory)
     path = directory / WEIGHTS
     if not path.is_file():

@@ -62,6 +62,8 @@ def print_generated(directory: Path, prompt: str, tokens: int, sampling: Samplin
 def print_perplexity(directory: Path, texts: tuple[Path, ...], length: int | None, batch: int, out: Path | None) -> None:
     """A table of perplexities by position, with those beyond the training length marked."""
     saved = load_model(directory)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
     trained = int(saved.about.get("train_length", 0))
     length = length or (4 * trained or 2048)
     result = measure_texts(saved, texts, length, batch)

@@ -14,11 +14,12 @@ from statemix.data import TokenData, open_data
 from statemix.data.prepare import PrepareConfig, prepare
 from statemix.data.sources import open_source
 from statemix.data.tokens import Meta
+from statemix.lm.checkpoint import FINAL
 from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.ngram import NGramResult, measure_ngram
 from statemix.lm.ranks import Ranks, ranks_of
 from statemix.lm.reports import CONFIG, LMResult, StepReport, ValidationReport, read_config
-from statemix.lm.trainer import FINAL, LMRun, start, train_lm, train_step
+from statemix.lm.trainer import LMRun, start, train_lm, train_step
 from statemix.train.track import Tracker, open_tracker
 
 WARM_UP, TIMED, SPARE = 2, 5, 0.9  # steps before the timing, in it, and the share of the minutes that steps may take

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor
 
 from statemix.data import Split, TokenData, collate
 from statemix.data.tokens import META, windows_of_step
-from statemix.lm.checkpoint import save_model
+from statemix.lm.checkpoint import FINAL, save_model
 from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.measure import Quality, autocast, flops_per_token, measure_peak, measure_quality
 from statemix.lm.optim import learning_rate, make_optimiser
@@ -35,7 +35,7 @@ from statemix.lm.store import Store
 from statemix.models.lm import LanguageModel, count_parameters
 from statemix.train.checkpoint import write_atomically
 
-CHECKPOINTS, FINAL = "checkpoints", "final"
+CHECKPOINTS = "checkpoints"
 
 
 Observer = Callable[["LMRun", StepReport | ValidationReport], None]

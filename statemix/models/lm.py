@@ -21,6 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from statemix.layers.gates import INIT_STD, Projection
 from statemix.layers.mixer import Mixer, build_mixer
 from statemix.layers.mlp import SwiGLU
+from statemix.ops.check import check_tensor
 from statemix.types import Mask, SequenceBounds
 
 States = list[Any]
@@ -157,7 +158,7 @@ class LanguageModel(nn.Module):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """What the head reads, so that a loss need not hold the logits of all steps at once (`next_token_loss`)."""
-        check_tokens(tokens, self.embedding.num_embeddings)
+        check_tokens("tokens", tokens, "(B, T)", self.embedding.num_embeddings)
         x, after = self.embedding(tokens), []
         for block, state in zip(self.blocks, self.before(states), strict=True):
             x, state = self.run(block, x, state, cu_seqlens, mask)  # noqa: PLW2901
@@ -172,7 +173,7 @@ class LanguageModel(nn.Module):
 
     def step(self, tokens_t: Integer[Tensor, " B"], states: States | None = None) -> tuple[Float[Tensor, "B V"], States]:
         """Logits of one step of a batch, for decoding: the same time and memory at every step."""
-        check_tokens(tokens_t, self.embedding.num_embeddings)
+        check_tokens("tokens_t", tokens_t, "(B)", self.embedding.num_embeddings)
         x_t, after = self.embedding(tokens_t), []
         for block, state in zip(self.blocks, self.before(states), strict=True):
             x_t, state = cast(LMBlock, block).step(x_t, state)  # noqa: PLW2901
@@ -199,10 +200,13 @@ def residual_outputs(block: LMBlock) -> list[nn.Linear]:
     return [*ends, block.mlp.W_2]
 
 
-def check_tokens(tokens: Tensor, vocab: int) -> None:
+def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
     """Tokens are whole numbers below `vocab`; on a GPU, where reading them would wait for it, the embedding itself asserts that."""
-    if tokens.is_floating_point() or tokens.dtype == torch.bool:
-        raise TypeError(f"`tokens` must be whole numbers, got {tokens.dtype}. Convert with tokens.long().")
+    check_tensor(name, tokens)
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise TypeError(f"`{name}` must be whole numbers, got {tokens.dtype}. Convert with {name}.long().")
+    if tokens.dim() != axes.count(",") + 1:
+        raise ValueError(f"`{name}` must have the axes {axes}, got the shape {tuple(tokens.shape)}.")
     if torch.compiler.is_compiling() or tokens.device.type != "cpu" or tokens.numel() == 0:
         return
     least, most = tokens.min().item(), tokens.max().item()

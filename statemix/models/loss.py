@@ -46,9 +46,19 @@ def next_token_loss(
     if chunk is not None and chunk < 1:
         raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
     x, targets = x.flatten(0, -2), targets.flatten()
+    check_targets(targets, W.shape[0])
     wanted = (x.requires_grad and torch.is_grad_enabled(), W.requires_grad and torch.is_grad_enabled())
     total = SumOfLosses.apply(x, W, targets, steps_at_once(W) if chunk is None else chunk, wanted)
     return total / (targets != IGNORED).sum() if reduction == "mean" else total
+
+
+def check_targets(targets: Tensor, vocab: int) -> None:
+    """Targets are tokens or −100; on a GPU, where reading them would wait for it, the kernel itself asserts that."""
+    if torch.compiler.is_compiling() or targets.device.type != "cpu" or targets.numel() == 0:
+        return
+    wrong = targets[((targets < 0) & (targets != IGNORED)) | (targets >= vocab)]
+    if wrong.numel():
+        raise IndexError(f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}.")
 
 
 def steps_at_once(W: Tensor) -> int:

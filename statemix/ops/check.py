@@ -83,7 +83,16 @@ def check_sequences(driver_name: str, x: Tensor, m: int, initial_state: Tensor |
             check_device(label, y, driver_name, x)
 
 
+def check_tensor(name: str, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"`{name}` must be a tensor, got {type(x).__name__}.")
+
+
 def check_floating(name: str, x: Tensor) -> None:
+    """`x` is a tensor of real floating-point numbers."""
+    check_tensor(name, x)
+    if x.is_complex():
+        raise TypeError(f"`{name}` must be real: complex numbers are not supported, got {x.dtype}.")
     if not x.is_floating_point():
         raise TypeError(f"`{name}` must be floating point, got {x.dtype}. Convert with {name}.float().")
 
@@ -116,6 +125,7 @@ def check_cu_seqlens(cu_seqlens: Tensor, B: int) -> None:
 
 
 def check_mask(mask: Tensor, B: int, T: int) -> None:
+    check_tensor("mask", mask)
     if mask.dtype != torch.bool:
         raise TypeError(f"`mask` must be torch.bool, True at real steps, got {mask.dtype}. Convert with mask.bool().")
     if mask.shape != (B, T):

@@ -38,7 +38,7 @@ def load_experiment(path: Path) -> ModuleType:
         raise FileNotFoundError(f"There is no experiment {path}. An experiment is a Python file with a function `cells`.")
     module = load_file(path)
     if not callable(getattr(module, "cells", None)):
-        raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`.")
+        raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`. If it is a script, run it: python {path}.")
     return module
 
 

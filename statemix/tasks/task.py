@@ -98,18 +98,20 @@ def register_pattern(pattern: str, name: str, options: Callable[[re.Match[str]],
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
     """The task called `name`, made with `options`."""
-    chosen = dict(options or {})
+    asked, chosen = name, dict(options or {})
+    spelt: dict[str, Any] = {}  # options that the name itself tells
     for pattern, target, read in PATTERNS:
         match = pattern.fullmatch(name)
         if match is not None:
-            name, chosen = target, {**read(match), **chosen}
+            name, spelt = target, read(match)
+            chosen = {**spelt, **chosen}
     if name not in TASKS:
         raise ValueError(f"Unknown task {name!r}. Available: {', '.join(known_tasks())}.")
     parameters = inspect.signature(TASKS[name]).parameters
     for option in chosen:
         if option not in parameters:
-            known = ", ".join(parameters) or "none"
-            raise ValueError(f"Unknown option of task {name!r}: {option!r}. Available: {known}.")
+            known = ", ".join(p for p in parameters if p not in spelt) or "none"
+            raise ValueError(f"Unknown option of task {asked!r}: {option!r}. Available: {known}.")
         kind = parameters[option].annotation
         if kind in (int, bool, str) and type(chosen[option]) is not kind:
             raise ValueError(f"The option `{option}` of task {name!r} must be of type {kind.__name__}, got {chosen[option]!r}.")

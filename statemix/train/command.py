@@ -25,7 +25,8 @@ def run_training(config: RunConfig, runs: Path, *, threads: int, resume: bool, t
     """Train with a progress bar, and print the result."""
     torch.set_num_threads(threads)
     directory = runs / config.id
-    find_task(config.task, config.task_options)  # complain before anything is written
+    task = find_task(config.task, config.task_options)
+    make_model(config, task, config.length or task.length, attempt=0)  # complain before anything is written
     directory.mkdir(parents=True, exist_ok=True)
     sink = open_tracker(tracker, config, directory)
     columns = (
@@ -102,6 +103,8 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
 def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, seed: int, out: Path | None) -> None:
     """Accuracy at each length that fits the task, over all positions and at the last."""
     config, task, model = load_trained(directory)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
     table = Table("length", "tokens", "sequences", "last position", title=f"{config.task}, {config.model.mixer}", title_justify="left")
     lines = []
     for length in lengths:

@@ -11,6 +11,10 @@ from statemix.models import ModelConfig
 VERSION = 1  # raised when a field changes its meaning
 PROTOCOLS = ("honest", "paper")
 OPTIMISERS = ("adamw", "muon")
+WHOLE_NUMBERS = (
+    *("length", "train_examples", "test_examples", "batch", "epochs", "warmup", "patience", "stage_steps", "restart_after", "decay"),
+    *("max_steps", "seed"),
+)
 TRACKING_LENGTH = 16
 TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
 
@@ -72,17 +76,7 @@ class RunConfig:
             raise ValueError(f"Unknown protocol {self.protocol!r}. Available: {', '.join(PROTOCOLS)}.")
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}.")
-        for name in ("train_examples", "test_examples", "batch", "epochs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
-        for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` must not be negative, got {getattr(self, name)}.")
-        if self.length is not None and self.length < 1:
-            raise ValueError(f"`length` must be at least 1, got {self.length}.")
-        for name in ("lr", "min_lr", "matrix_lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"`{name}` must be above zero, got {getattr(self, name)}.")
+        check_numbers(self)
         if not 1.0 <= self.sharpen < 2.0:
             raise ValueError(f"`sharpen` must be at least 1 and below 2, got {self.sharpen}.")
         if self.sharpen > 1.0 and not self.decay:
@@ -99,6 +93,24 @@ class RunConfig:
     def to_json(self) -> str:
         """One line, keys sorted."""
         return json.dumps(asdict(self), sort_keys=True)
+
+
+def check_numbers(config: RunConfig) -> None:
+    """Sizes are whole numbers of at least one, counts not negative, rates above zero."""
+    for name in WHOLE_NUMBERS:
+        if not isinstance(getattr(config, name), int) and not (name == "length" and config.length is None):
+            raise ValueError(f"`{name}` must be a whole number, got {getattr(config, name)!r}.")
+    for name in ("train_examples", "test_examples", "batch", "epochs"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"`{name}` must be at least 1, got {getattr(config, name)}.")
+    for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed"):
+        if getattr(config, name) < 0:
+            raise ValueError(f"`{name}` must not be negative, got {getattr(config, name)}.")
+    if config.length is not None and config.length < 1:
+        raise ValueError(f"`length` must be at least 1, got {config.length}.")
+    for name in ("lr", "min_lr", "matrix_lr"):
+        if not getattr(config, name) > 0:
+            raise ValueError(f"`{name}` must be above zero, got {getattr(config, name)}.")
 
 
 def without_defaults(config: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -25,10 +26,19 @@ def load_file(path: Path) -> ModuleType:
     except SyntaxError as error:
         del sys.modules[name]
         raise ValueError(f"{path}, line {error.lineno}: {error.msg}.") from error
+    except (TypeError, ImportError) as error:  # a mixer that lacks something, a package that is not there
+        del sys.modules[name]
+        raise ValueError(f"{path}, line {last_line(error, path)}: {error}") from error
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+def last_line(error: BaseException, path: Path) -> int:
+    """The last line of `path` that was run before the error."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return lines[-1] or 0 if lines else 0
 
 
 def load_files(paths: Iterable[Path]) -> None:
