@@ -48,7 +48,7 @@ bench: $(VENV)/.core
 	$(BIN)/statemix bench speed --rivals hop_scan loop nn.LSTM
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist report demo.html .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:

@@ -67,6 +67,7 @@ class Generate:
 class LMEval:
     """Measure perplexity on texts by position, far beyond the training length, and bits per byte.
 
+    The tokens of the texts are counted, not their ends, which training's own validation predicts too: its bits per byte are a little more.
     Examples: `statemix lm eval runs/mine/final data/mine`, `statemix lm eval runs/mine/final held_out.txt --length 8192`.
     """
 
