@@ -1,5 +1,6 @@
 """The `statemix` command.  Arguments are parsed before torch is imported, so that `--help` answers at once."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -30,6 +31,14 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; `arguments` are those of the shell unless given."""
+    try:
+        run(arguments)
+    except BrokenPipeError:  # whoever read the output, `head` perhaps, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def run(arguments: list[str] | None) -> None:
+    """Parse, run, and turn errors into a sentence."""
     if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
         print(f"statemix {__version__}")
         return
@@ -45,6 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(f"statemix: {error}") from error
     except ImportError as error:
         raise SystemExit(f"statemix: {error}. Extras bring what a command needs beyond the core: {EXTRAS}.") from error
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise SystemExit(f"statemix: {error.strerror}: {error.filename}.") from error
     except KeyboardInterrupt:

@@ -154,7 +154,7 @@ Measurement = (
 class Bench:
     """Measure speed, memory, error or decoding on this machine: tables, and JSON lines."""
 
-    what: tyro.conf.OmitSubcommandPrefixes[Measurement]
+    what: Annotated[tyro.conf.OmitSubcommandPrefixes[Measurement], tyro.conf.arg(name="")]
 
     def run(self) -> None:
         self.what.run()

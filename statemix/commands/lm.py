@@ -68,6 +68,7 @@ class LMEval:
     """Measure perplexity on texts by position, far beyond the training length, and bits per byte.
 
     The tokens of the texts are counted, not their ends, which training's own validation predicts too: its bits per byte are a little more.
+
     Examples: `statemix lm eval runs/mine/final data/mine`, `statemix lm eval runs/mine/final held_out.txt --length 8192`.
     """
 
@@ -146,7 +147,7 @@ Step = (
 class LM:
     """Language models: choose one, train it, write with it, measure it, hand it to Hugging Face."""
 
-    what: tyro.conf.OmitSubcommandPrefixes[Step]
+    what: Annotated[tyro.conf.OmitSubcommandPrefixes[Step], tyro.conf.arg(name="")]
 
     def run(self) -> None:
         self.what.run()
