@@ -60,7 +60,7 @@ class LMTrain:
     preset: str = "2m-bdlru-m4"
     """Sizes of the model, by name: see `statemix lm presets`. The vocabulary is the data's."""
     mixer: str | None = None
-    """Another mixer: bdlru, hlru, lstm, conv, lru, mamba, mamba2, deltanet, gated_deltanet, deltaproduct, or your own, with its --options."""
+    """Another mixer: bdlru, hlru, lstm, conv, lru, mamba, mamba2, deltanet, gated_deltanet, deltaproduct, or your own; see --options."""
     options: tuple[str, ...] = ()
     """Options of the mixer, as key=value."""
     width: int | None = None
