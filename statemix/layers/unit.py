@@ -126,7 +126,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
 
     def is_fit_for_differences(self) -> bool:
         """Whether gates can be told by their differences from the input's, as kernels do: not if it is far below, and rounds them away."""
-        c = cast(FullGates, self.W_g).bias
+        c = cast(FullGates, self.W_g).bias.detach()
         return c.numel() == 0 or bool(c.view(-1, self.state_shape[1] + 1)[:, -1].amin() >= LOWEST_INPUT_GATE)
 
     def as_one_op(self, inputs: Inputs, h0: Tensor | None, sequences: Sequences) -> tuple[Tensor, Tensor]:
