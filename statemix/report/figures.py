@@ -35,6 +35,9 @@ def by_size(axis: Any, places: list[Place]) -> None:
                 sizes, means, spreads = zip(*points, strict=True)
                 axis.errorbar(sizes, means, spreads, fmt=style, marker="o", capsize=2, label=f"{kind}, {column}")
     axis.set(xlabel="block size or order m", ylabel="accuracy", xscale="log")
+    ticks = sorted({m for m in (size_of(place.row) for place in places) if m is not None})
+    axis.set_xticks(ticks, [str(m) for m in ticks])
+    axis.minorticks_off()
 
 
 def by_parameters(axis: Any, places: list[Place]) -> None:
