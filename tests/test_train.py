@@ -513,6 +513,7 @@ def test_what_is_given_stands_over_a_preset():
     assert (config.model.channel_mixer, config.model.bos, config.restart_after) == ("swiglu", False, 200)
     preset = tracking_preset(RunConfig("s5", ModelConfig("bdlru", {"n_blocks": 32, "block_size": 5}, width=64), clip=1.0, epochs=50))
     assert Train("s5", block_size=5, preset="tracking").run_config() == preset
+    assert Train("s5", block_size=5, preset="tracking", sharpen=1.01).run_config() == replace(preset, sharpen=1.01)
 
 
 @pytest.mark.parametrize(

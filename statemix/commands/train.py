@@ -10,7 +10,7 @@ import tyro
 from statemix.commands.check import check_positive
 
 SIZES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}  # what --blocks and --block-size are called there
-DEFAULTS = {"lr": 3e-3, "clip": 1.0}  # where RunConfig has others
+DEFAULTS: dict[str, Any] = {"lr": 3e-3, "clip": 1.0}  # where RunConfig has others
 AIDS = ("warmup", "curriculum", "restart_after", "decay", "sharpen", "matrix_lr")
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
@@ -122,12 +122,13 @@ class Train:
         given = {name: getattr(self, name) for name in (*DEFAULTS, *AIDS) if getattr(self, name) is not None}
         model = ModelConfig(self.mixer, self.mixer_options(), self.width, self.layers, self.channel_mixer or "swiglu", self.bos)
         task_options = read_options(self.task_options, "--task-options")
-        config = RunConfig(self.task, model, task_options, self.length, self.examples, **(DEFAULTS | given))
+        config = RunConfig(self.task, model, task_options, self.length, self.examples, **DEFAULTS)
         if self.preset == "tracking":
             config = tracking_preset(config)
             model = replace(config.model, bos=self.bos, channel_mixer=self.channel_mixer or config.model.channel_mixer)
-            config = replace(config, model=model, **given)
-        elif self.protocol == "paper":
+            config = replace(config, model=model)
+        config = replace(config, **given)
+        if self.protocol == "paper":
             config = paper_protocol(config)
         sizes = replace(config, batch=self.batch, epochs=self.epochs, stage_steps=self.stage_steps, seed=self.seed)
         return replace(sizes, optimiser=self.optimiser)

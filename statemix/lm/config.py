@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from statemix.models.lm import LMConfig, lm_config_from_dict
+from statemix.train.config import OPTIMISERS
 
 VERSION = 1  # raised when a field changes its meaning
 PARALLEL = ("ddp", "fsdp")
-OPTIMISERS = ("adamw", "muon")
 LATER = ("optimiser", "matrix_lr")  # fields that the first runs did not have; their defaults must stay
 
 
