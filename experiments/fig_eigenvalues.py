@@ -22,7 +22,7 @@ def cells() -> Iterator[Cell]:
     for row in ROWS:
         model = with_row(ModelConfig(width=64), row, states=160)
         config = tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=7))
-        yield Cell(row, "S5-100k", "tracking", replace(config, epochs=1000, max_steps=2500))
+        yield Cell(row, "S5-100k", "tracking", replace(config, epochs=1000, max_steps=2500, hold=0))
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Gates with signs: can a block of three carry S4, which no three non-negative states can?  And what do they change elsewhere?
 
-Softmax beside tanh and linear gates, at the sizes where `statemix.analysis.representations` tells a difference, and one above.
+Softmax beside tanh and linear gates, at the sizes where `statemix.analysis.representations` tells a difference, and one above.  Runs end
+when sixteen tokens are learnt, without a look at longer ones: what lasts is the question here.
 """
 
 from collections.abc import Iterator
@@ -28,7 +29,7 @@ def cells() -> Iterator[Cell]:
                 model = with_row(ModelConfig(width=64), bdlru(m), states=96)
                 model = replace(model, options={**model.options, "gate": gate})
                 config = tracking_preset(RunConfig(task, model, train_examples=50_000, seed=seed))
-                config = replace(config, sharpen=1.0 if gate == "linear" else config.sharpen, epochs=1000, max_steps=2500)
+                config = replace(config, sharpen=1.0 if gate == "linear" else config.sharpen, epochs=1000, max_steps=2500, hold=0)
                 yield Cell(f"{gate} m{m}", task.upper(), "tracking", config)
                 if gate == "softmax" and (task, m) in CARRIED:
                     yield Cell(f"{gate} m{m}", task.upper(), "tracking, more steps", replace(config, max_steps=6000))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from statemix import BDLRU, HLRU, MIXERS, NORMALISERS, Mixer, build_mixer, register_mixer
+from statemix.models import LanguageModel, LMConfig, ModelConfig, Tagger
 from statemix.ops import normalise
 
 D = 6
@@ -342,3 +343,28 @@ def test_registration_errors(own_mixers):
     register_mixer("nosize")(NoSize)
     with pytest.raises(ValueError, match="NoSize must have a `state_size` to be a mixer"):
         build_mixer("nosize", D, {})
+
+
+class Narrow(Cumsum):
+    """Would be broadcast over the stream."""
+
+    def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
+        y, state = super().forward(x, state)
+        return y[..., :1], state
+
+    def step(self, x_t, state=None):
+        return x_t
+
+
+@pytest.mark.parametrize("model", ["tagger", "lm"])
+def test_models_say_what_a_mixer_must_return(own_mixers, model):
+    register_mixer("narrow")(Narrow)
+    if model == "lm":
+        made = LanguageModel(LMConfig(vocab=8, width=D, layers=1, mixer="narrow", options={}))
+    else:
+        made = Tagger(ModelConfig("narrow", {}, width=D, layers=1), vocab=8, classes=3)
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"The mixer Narrow must return an output of its input's shape \(2, \d, 6\), got \(2, \d, 1\)"):
+        made(tokens)
+    with pytest.raises(TypeError, match="The mixer Narrow must return its output and its state, got a Tensor"):
+        made.blocks[0].step(torch.zeros(2, D))

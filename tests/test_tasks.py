@@ -139,3 +139,19 @@ def test_users_add_a_task_with_one_function():
 def test_errors_say_what_fits(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        ([[0, 4]], [[0, 0]], "must draw tokens from 0 to 3, got 0 to 4"),
+        ([[0, -1]], [[0, 0]], "must draw tokens from 0 to 3, got -1 to 0"),
+        ([[0, 3]], [[2, IGNORE]], "must draw targets from 0 to 1, got 2 to 2"),
+        ([[0, 3]], [[0]], r"must draw 1 rows of inputs, targets of their shape, got \(1, 2\) and \(1, 1\)"),
+        ([[0, 3]] * 2, [[0, 0]] * 2, r"must draw 1 rows of inputs, targets of their shape, got \(2, 2\)"),
+    ],
+)
+def test_a_task_draws_what_it_says(inputs, targets, message):
+    task = Task("mine", vocab=4, classes=2, draw=lambda *_: Examples(np.array(inputs), np.array(targets)), length=2)
+    with pytest.raises(ValueError, match=message):
+        task.examples(1, 2, np.random.default_rng(0))

@@ -1,5 +1,6 @@
 """Training: configs and ids, protocols, the loop, and going on to the same bits after any interruption."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from statemix.cli import main
 from statemix.commands.train import Train
@@ -17,7 +20,7 @@ from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.tasks import find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
-from statemix.train.command import load_trained
+from statemix.train.command import load_trained, print_result, run_training
 from statemix.train.metrics import accuracy_by_length, score
 from statemix.train.state import Counters, start_run
 from statemix.train.track import open_tracker
@@ -454,6 +457,88 @@ def test_a_decay_that_leaves_mistakes_begins_anew():
     again = loop.judge(config, learnt, 0.999)
     assert (again.attempt, again.attempt_step, again.decay_step, again.ended) == (1, 0, -1, False)
     assert loop.judge(config, replace(learnt, decay_step=25), 0.5).attempt == 0  # not yet over
+
+
+HELD = replace(SMALL, task="s2", lr=2e-2, warmup=10, curriculum=(2, 4), decay=50, sharpen=1.01, epochs=400, min_lr=1e-4, hold=40)
+
+
+def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
+    """The weights that hold are chosen, even if those that do not were as good at the training length."""
+    answers, judged, real = iter([False, True]), [], loop.end_epoch
+    monkeypatch.setattr(loop, "holds", lambda run: judged.append(copy.deepcopy(run.model.state_dict())) or next(answers))
+
+    def worse_in_the_end(run, *args):
+        if run.counters.attempt == 0:
+            report = real(run, *args)
+            run.counters = replace(run.counters, best_accuracy=2.0)
+            return report
+        return real(run, *args)
+
+    monkeypatch.setattr(loop, "end_epoch", worse_in_the_end)
+    result = train(HELD, tmp_path)
+    assert (result.restarts, result.held) == (1, True)
+    chosen = load_trained(tmp_path)[2].state_dict()
+    assert all(torch.equal(chosen[name], x) for name, x in judged[1].items())
+    assert not all(torch.equal(chosen[name], x) for name, x in judged[0].items())
+
+
+def test_hold_looks_at_longer_sequences_that_training_never_shows(tmp_path):
+    run = start_run(replace(HELD, length=8))
+    right = {inputs.tobytes(): targets for inputs, targets in zip(run.data["hold"].inputs, run.data["hold"].targets, strict=True)}
+    assert run.data["hold"].inputs.shape[1] == 40
+    assert run.data["train"].inputs.shape[1] == 8
+
+    class Knows(nn.Module):
+        def __init__(self, mistakes):
+            super().__init__()
+            self.mistakes = mistakes
+
+        def forward(self, tokens):
+            answers = torch.stack([torch.from_numpy(right[row.numpy().tobytes()]) for row in tokens])
+            answers[: self.mistakes, -1] += 1
+            return F.one_hot(answers % run.task.classes, run.task.classes).float(), []
+
+    for mistakes, holds in ((0, True), (1, True), (2, False)):  # of 10,240 tokens one may be wrong
+        run.model = Knows(mistakes)
+        assert loop.holds(run) == holds
+    run.config = replace(run.config, hold=0)
+    assert loop.holds(run)
+
+
+def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(loop, "holds", lambda run: False)
+    result = train(replace(HELD, max_steps=300), tmp_path)
+    assert result.held is False
+    assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
+    print_result(HELD, result, tmp_path)
+    assert "No attempt was right at 40 tokens too" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "length", "hold", "message"),
+    [
+        ("mod_arith", 9, 40, "`hold` = 40 does not fit the task 'mod_arith'"),
+        ("compress", 16, 64, "`hold` = 64 is more than the 16 positions of this model. Set it to 0."),
+    ],
+)
+def test_a_length_to_hold_that_does_not_fit(tmp_path, task, length, hold, message):
+    with pytest.raises(ValueError, match=message):
+        run_training(replace(HELD, task=task, length=length, hold=hold), tmp_path / "runs", threads=1, resume=True, tracker="none")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_prefixes_are_no_longer_than_sequences(tmp_path):
+    with pytest.raises(ValueError, match="`curriculum` has prefixes of up to 9 tokens, but sequences have 6"):
+        train(replace(SMALL, curriculum=(2, 4, 9)), tmp_path / "run")
+    assert train(replace(SMALL, curriculum=(2, 6), epochs=1), tmp_path / "whole").steps > 0
+
+
+def test_the_preset_holds_at_lengths_that_exist():
+    assert tracking_preset(RunConfig("s5")).hold == 64
+    odd = tracking_preset(RunConfig("mod_arith", length=9)).hold
+    assert find_task("mod_arith").fits(odd)
+    with pytest.raises(ValueError, match="`hold` = 64 is looked at when a `decay` ends"):
+        RunConfig("s5", hold=64)
 
 
 def test_restarts_count_the_steps_of_a_stage():

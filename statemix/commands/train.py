@@ -11,7 +11,7 @@ from statemix.commands.check import check_positive
 
 SIZES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}  # what --blocks and --block-size are called there
 DEFAULTS: dict[str, Any] = {"lr": 3e-3, "clip": 1.0}  # where RunConfig has others
-AIDS = ("warmup", "curriculum", "restart_after", "decay", "sharpen", "matrix_lr")
+AIDS = ("warmup", "curriculum", "restart_after", "decay", "sharpen", "hold", "matrix_lr")
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
 
@@ -86,8 +86,10 @@ class Train:
     """Keep lr constant until whole sequences are learnt, then let it go down in so many steps and end; 0 for a cosine."""
     sharpen: float | None = None
     """Factor by which gates grow in every step of the decay: 1.005 makes a solution hold at a hundred times the length."""
+    hold: int | None = None
+    """Begin anew if fresh sequences of this length, which are never trained on, are not right when the decay ends; 0 for any."""
     preset: Literal["none", "tracking"] = "none"
-    """tracking: curriculum, restarts, decay, sharpening and their lr, set for you, but for what you set yourself."""
+    """tracking: curriculum, restarts, decay, sharpening, hold and their lr, set for you, but for what you set yourself."""
     protocol: Literal["honest", "paper"] = "honest"
     """honest: chosen on validation, reported on test. paper: as published, chosen on test, no BOS, no aids (with --epochs 200)."""
     seed: int = 0

@@ -86,3 +86,14 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
     if not isinstance(mixer, Mixer):
         raise ValueError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
     return mixer
+
+
+def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor) -> tuple[Tensor, Any]:
+    """What a mixer made of `x`: an output of the same shape, and a state."""
+    name = type(mixer).__name__
+    if not (isinstance(mixed, tuple) and len(mixed) == 2):
+        raise TypeError(f"The mixer {name} must return its output and its state, got a {type(mixed).__name__}.")
+    y, state = mixed
+    if y.shape != x.shape:
+        raise ValueError(f"The mixer {name} must return an output of its input's shape {tuple(x.shape)}, got {tuple(y.shape)}.")
+    return y, state

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from statemix.layers.gates import INIT_STD, Projection
-from statemix.layers.mixer import Mixer, build_mixer
+from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import SwiGLU
 from statemix.ops.check import check_tensor
 from statemix.types import Mask, SequenceBounds
@@ -100,11 +100,11 @@ class LMBlock(nn.Module):
         self.mlp = SwiGLU(config.width, config.mlp_width)
 
     def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
-        y, state = self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask)
+        y, state = check_mixed(self.mixer, self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask), x)
         return self.leave(x, y), state
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y_t, state = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
+        y_t, state = check_mixed(self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t)
         return self.leave(x_t, y_t), state
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from statemix.layers.gates import INIT_STD, Projection
-from statemix.layers.mixer import Mixer, build_mixer
+from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import build_channel_mixer
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.models.config import ModelConfig
@@ -35,7 +35,7 @@ class Block(nn.Module):
         self.channel = build_channel_mixer(config.channel_mixer, config.width)
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y, state = self.mixer(self.mixer_norm(x), state)
+        y, state = check_mixed(self.mixer, self.mixer(self.mixer_norm(x), state), x)
         x = x + y
         return x + self.channel(self.channel_norm(x)), state
 
@@ -51,7 +51,7 @@ class Block(nn.Module):
         return isinstance(self.mixer, LinearRecurrentUnit) and quiet and tokens.numel() >= FEW * table.shape[0]
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y, state = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
+        y, state = check_mixed(self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t)
         x_t = x_t + y
         return x_t + self.channel(self.channel_norm(x_t)), state
 

@@ -70,7 +70,22 @@ class Task:
         if not self.fits(length):
             raise ValueError(f"The task {self.name!r} has no examples of length {length}. Lengths that fit: {self.lengths}.")
         draw = self.train_draw if training and self.train_draw is not None else self.draw
-        return draw(count, length, rng)
+        drawn = draw(count, length, rng)
+        check_drawn(self, drawn, count)
+        return drawn
+
+
+def check_drawn(task: Task, drawn: Examples, count: int) -> None:
+    """As many examples as were asked for, whose tokens and targets are what the task says."""
+    shapes = drawn.inputs.shape, drawn.targets.shape
+    if len(shapes[0]) != 2 or shapes[0] != shapes[1] or len(drawn) != count:
+        raise ValueError(
+            f"The task {task.name!r} must draw {count} rows of inputs, targets of their shape, got {shapes[0]} and {shapes[1]}."
+        )
+    targets = drawn.targets[drawn.targets != IGNORE]
+    for what, values, most in (("tokens", drawn.inputs, task.vocab), ("targets", targets, task.classes)):
+        if values.size and not 0 <= values.min() <= values.max() < most:
+            raise ValueError(f"The task {task.name!r} must draw {what} from 0 to {most - 1}, got {values.min()} to {values.max()}.")
 
 
 TASKS: dict[str, Callable[..., Task]] = {}

@@ -13,7 +13,7 @@ PROTOCOLS = ("honest", "paper")
 OPTIMISERS = ("adamw", "muon")
 WHOLE_NUMBERS = (
     *("length", "train_examples", "test_examples", "batch", "epochs", "warmup", "patience", "stage_steps", "restart_after", "decay"),
-    *("max_steps", "seed"),
+    *("max_steps", "seed", "hold"),
 )
 TRACKING_LENGTH = 16
 TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
@@ -42,6 +42,8 @@ class RunConfig:
         sharpen: factor by which the weights of the gates grow in every step of the decay: rows of softmax come to choose one entry.
         max_steps: stop here at the latest, 0 for all epochs.
         optimiser: "adamw", or "muon" for the matrices inside blocks, whose rate is `matrix_lr` where that of AdamW is `lr`.
+        hold: length of fresh sequences, never trained on, that must be right as well when a decay ends; else the run begins anew.
+            0 for no such test.
     """
 
     task: str
@@ -70,6 +72,7 @@ class RunConfig:
     version: int = VERSION
     optimiser: str = "adamw"
     matrix_lr: float = 0.02
+    hold: int = 0
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
@@ -81,6 +84,8 @@ class RunConfig:
             raise ValueError(f"`sharpen` must be at least 1 and below 2, got {self.sharpen}.")
         if self.sharpen > 1.0 and not self.decay:
             raise ValueError(f"`sharpen` = {self.sharpen} acts in the steps of `decay`, which has none. Set `decay`, to 300 perhaps.")
+        if self.hold and not self.decay:
+            raise ValueError(f"`hold` = {self.hold} is looked at when a `decay` ends, which has no steps. Set `decay`, to 300 perhaps.")
         if list(self.curriculum) != sorted(self.curriculum) or any(length < 1 for length in self.curriculum):
             raise ValueError(f"`curriculum` must list growing lengths, got {self.curriculum}.")
 
@@ -103,7 +108,7 @@ def check_numbers(config: RunConfig) -> None:
     for name in ("train_examples", "test_examples", "batch", "epochs"):
         if getattr(config, name) < 1:
             raise ValueError(f"`{name}` must be at least 1, got {getattr(config, name)}.")
-    for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed"):
+    for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed", "hold"):
         if getattr(config, name) < 0:
             raise ValueError(f"`{name}` must not be negative, got {getattr(config, name)}.")
     if config.length is not None and config.length < 1:
@@ -154,16 +159,18 @@ def paper_protocol(config: RunConfig) -> RunConfig:
         warmup=0,
         clip=0.0,
         optimiser="adamw",
+        hold=0,
     )
 
 
 def tracking_preset(config: RunConfig) -> RunConfig:
     """The same run with every aid that makes learning to track states reliable; the layer stays as it is.
 
-    A BOS token, prefixes that grow by half, a large constant rate with restarts, and gates that are sharpened while it decays.
+    A BOS token, prefixes that grow by half, a large constant rate with restarts, gates that are sharpened while it decays, and a look at
+    sequences four times as long, by one more where only odd lengths exist, before it ends.
     """
     length = config.length or TRACKING_LENGTH
     stages = tuple(stage for stage in TRACKING_STAGES if stage < length)
     model = replace(config.model, channel_mixer="none", bos=True)
     aids = replace(config, model=model, length=length, curriculum=stages, restart_after=200, decay=300, sharpen=1.005)
-    return replace(aids, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0)
+    return replace(aids, hold=4 * length + length % 2, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0)

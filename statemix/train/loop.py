@@ -120,7 +120,8 @@ def advance(run: Run, accuracy: float, last: float) -> None:
         hits=counters.hits + (last if counters.stage < len(config.curriculum) else accuracy),
     )
     if counters.attempt_step % WATCHED_STEPS == 0:
-        run.counters = replace(judge(config, counters, counters.hits / WATCHED_STEPS), hits=0.0)
+        judged = judge(config, counters, counters.hits / WATCHED_STEPS)
+        run.counters = replace(anew(judged) if judged.ended and not holds(run) else judged, hits=0.0)
         if run.counters.attempt > counters.attempt:
             run.model = make_model(config, run.task, run.data["train"].inputs.shape[1], run.counters.attempt)
             run.optimiser = make_optimiser(config, run.model)
@@ -143,9 +144,16 @@ def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
     return anew(counters) if config.restart_after > 0 and counters.stage_step >= allowed else counters
 
 
+def holds(run: Run) -> bool:
+    """Whether longer sequences, which training has never shown, are right too; True where no length was asked for."""
+    if not run.config.hold:
+        return True
+    return measure_accuracy(run.model, run.data["hold"], run.task.classes).token >= CERTAIN
+
+
 def anew(counters: Counters) -> Counters:
     """The next attempt, from its first step."""
-    return replace(counters, attempt=counters.attempt + 1, attempt_step=0, stage=0, stage_step=0, decay_step=-1)
+    return replace(counters, attempt=counters.attempt + 1, attempt_step=0, stage=0, stage_step=0, decay_step=-1, ended=False)
 
 
 def sharpen(model: nn.Module, factor: float) -> None:
@@ -163,7 +171,8 @@ def end_epoch(run: Run, loss: float, train: float, started: tuple[float, float])
     chosen = validation.token if test is None else test.macro
     epoch = len(run.reports)
     since_best = 0 if chosen > counters.best_accuracy else counters.since_best + 1
-    if chosen >= counters.best_accuracy:  # of equals the latest, which has been trained longer
+    held = counters.ended and config.hold > 0  # others may be as good at this length, and not last
+    if held or chosen >= counters.best_accuracy:  # of equals the latest, which has been trained longer
         run.best = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
         counters = replace(counters, best_epoch=epoch, best_accuracy=chosen)
     counters = replace(counters, since_best=since_best)
@@ -263,6 +272,7 @@ def finish(run: Run, directory: Path) -> RunResult:
         shared_inputs=shared_inputs(run.data),
         seconds=run.counters.seconds,
         cpu_seconds=run.counters.cpu_seconds,
+        held=run.counters.ended if run.config.hold else None,
     )
     write_atomically(directory / RESULT, json.dumps(asdict(result)).encode())
     return result

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from statemix.train.checkpoint import load_checkpoint, save_checkpoint, write_at
 from statemix.train.config import RunConfig, config_from_dict
 from statemix.train.muon import Muon, is_inner_matrix
 
+HELD_EXAMPLES = 256
 CHECKPOINT, METRICS, CONFIG, RESULT = "checkpoint.safetensors", "metrics.jsonl", "config.json", "result.json"
 
 
@@ -55,7 +57,7 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a finished run reports: accuracies at the chosen epoch."""
+    """What a finished run reports: accuracies at the chosen epoch, and with `hold` whether longer sequences were right too."""
 
     id: str
     steps: int
@@ -69,6 +71,7 @@ class RunResult:
     shared_inputs: int
     seconds: float
     cpu_seconds: float
+    held: bool | None = None
 
 
 @dataclass
@@ -100,6 +103,8 @@ def start_run(config: RunConfig) -> Run:
     length = config.length or task.length
     counts = {"train": config.train_examples, "validation": config.test_examples, "test": config.test_examples}
     data = split_examples(task, counts, length, config.seed)
+    if config.hold:
+        data["hold"] = task.examples(HELD_EXAMPLES, config.hold, np.random.default_rng([config.seed, config.hold, 1]))
     model = make_model(config, task, data["train"].inputs.shape[1], attempt=0)
     return Run(config, task, data, model, make_optimiser(config, model))
 
@@ -108,7 +113,20 @@ def make_model(config: RunConfig, task: Task, length: int, attempt: int) -> nn.M
     """Weights drawn from the seed and the number of the attempt."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1_000_003 * attempt + config.seed)
-        return build_model(config.model, task, length)
+        model = build_model(config.model, task, length)
+    check_lengths(config, task, model, length)
+    return model
+
+
+def check_lengths(config: RunConfig, task: Task, model: nn.Module, length: int) -> None:
+    """Prefixes are no longer than sequences; those of the length `hold` exist, and fit into the model."""
+    if config.curriculum and config.curriculum[-1] > length:
+        raise ValueError(f"`curriculum` has prefixes of up to {config.curriculum[-1]} tokens, but sequences have {length}. Leave them out.")
+    longest = getattr(model, "length", config.hold)
+    if config.hold > longest:
+        raise ValueError(f"`hold` = {config.hold} is more than the {longest} positions of this model. Set it to 0.")
+    if config.hold and not task.fits(config.hold):
+        raise ValueError(f"`hold` = {config.hold} does not fit the task {task.name!r}. Lengths that fit: {task.lengths}.")
 
 
 def make_optimiser(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
