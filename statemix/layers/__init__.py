@@ -5,5 +5,17 @@ from statemix.layers.bdlru import BDLRU
 from statemix.layers.hlru import HLRU
 from statemix.layers.mixer import MIXERS, Mixer, build_mixer, register_mixer
 from statemix.layers.share import share_sequences
+from statemix.layers.split import divide_blocks, gather_blocks
 
-__all__ = ["BDLRU", "HLRU", "MIXERS", "Mixer", "baselines", "build_mixer", "register_mixer", "share_sequences"]
+__all__ = [
+    "BDLRU",
+    "HLRU",
+    "MIXERS",
+    "Mixer",
+    "baselines",
+    "build_mixer",
+    "divide_blocks",
+    "gather_blocks",
+    "register_mixer",
+    "share_sequences",
+]

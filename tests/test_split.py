@@ -1,0 +1,135 @@
+"""Blocks over two and three ranks equal one process: outputs, states, gradients, steps of training, and the weights put together again."""
+
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import attempt, on_ranks
+from torch import nn
+
+from statemix.layers import BDLRU, HLRU, divide_blocks, gather_blocks
+from statemix.layers.split import DividedMixer, DividedSwiGLU
+from statemix.models import LanguageModel, LMConfig
+
+D, N, M = 6, 5, 3  # five blocks do not divide evenly
+LAYERS = {
+    "bdlru": lambda: BDLRU(D, N, M, learn_initial_state=True),
+    "hlru": lambda: HLRU(D, N, M, learn_initial_state=True),
+    "observer": lambda: HLRU(D, N, M, form="observer", gate="sigmoid"),
+    "fixed gates": lambda: BDLRU(D, N, M, selectivity="none"),
+    "save_memory": lambda: BDLRU(D, N, M, save_memory=True),
+}
+MODELS = {
+    "bdlru": {"mixer": "bdlru", "options": {"n_blocks": N, "block_size": M}},
+    "hlru": {"mixer": "hlru", "options": {"n_channels": N, "order": M}},
+}
+CASES = [*(f"layer {name}" for name in LAYERS), *(f"model {name}" for name in MODELS)]
+
+
+def randomised(module: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """Weights large enough for gates to matter, the same on every rank."""
+    module = module.to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    for p in module.parameters():
+        p.data.copy_(torch.randn(p.shape, generator=generator, dtype=dtype) / 2)
+    return module
+
+
+def check_layer(name: str) -> None:
+    """Packed and masked sequences, states handed in and out, steps."""
+    group = dist.group.WORLD
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    own = slice(N * rank // ranks, N * (rank + 1) // ranks)
+    whole, divided = randomised(LAYERS[name]()), nn.ModuleDict({"mixer": randomised(LAYERS[name]())})
+    divide_blocks(divided, group)
+    generator = torch.Generator().manual_seed(1)
+    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    x, state, upstream = draw(2, 7, D), draw(2, N, M), draw(2, 7, D)
+    mask = torch.tensor([[True] * 7, [False] * 2 + [True] * 5])
+    x_a, h_a = x.clone().requires_grad_(), state.clone().requires_grad_()
+    x_b, h_b = x.clone().requires_grad_(), state[:, own].clone().requires_grad_()
+    y_a, after_a = whole(x_a, h_a, mask=mask)
+    y_b, after_b = divided["mixer"](x_b, h_b, mask=mask)
+    torch.testing.assert_close(y_b, y_a)
+    torch.testing.assert_close(after_b, after_a[:, own])
+    ((y_a * upstream).sum() + after_a.square().sum()).backward()
+    ((y_b * upstream).sum() + after_b.square().sum()).backward()
+    torch.testing.assert_close(x_b.grad, x_a.grad)
+    torch.testing.assert_close(h_b.grad, h_a.grad[:, own])
+    for key, p in divided["mixer"].part.named_parameters():
+        expected, axis = whole.get_parameter(key).grad, 1 if key == "W_o.weight" else 0
+        if expected is None:  # an initial state that was not used
+            assert p.grad is None
+            continue
+        each = expected.shape[axis] // N
+        torch.testing.assert_close(p.grad, expected.narrow(axis, own.start * each, (own.stop - own.start) * each))
+    with torch.no_grad():
+        torch.testing.assert_close(divided["mixer"].step(x[:, 0])[0], whole.step(x[:, 0])[0])
+    packed = (x.flatten(0, 1)[None], None)
+    bounds = torch.tensor([0, 3, 3, 14])
+    torch.testing.assert_close(divided["mixer"](*packed, cu_seqlens=bounds)[0], whole(*packed, cu_seqlens=bounds)[0])
+
+
+def check_model(name: str) -> None:
+    """Three steps of training, in float32 with the kernels, give the loss of one process, and its weights."""
+    config = LMConfig(vocab=19, width=8, layers=2, **MODELS[name])
+    whole, divided = (randomised(LanguageModel(config), torch.float32) for _ in range(2))
+    divide_blocks(divided, dist.group.WORLD)
+    assert sum(isinstance(module, DividedMixer | DividedSwiGLU) for module in divided.modules()) == 4
+    assert sum(p.numel() for p in divided.parameters()) < sum(p.numel() for p in whole.parameters())
+    optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (whole, divided)]
+    tokens = torch.randint(0, 19, (2, 33), generator=torch.Generator().manual_seed(2))
+    for _ in range(3):
+        losses = []
+        for model, optimiser in zip((whole, divided), optimisers, strict=True):
+            logits = model(tokens[:, :-1])[0]
+            loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())
+        torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
+    gathered = gather_blocks(divided)
+    assert gathered.keys() == whole.state_dict().keys()
+    for key, p in whole.state_dict().items():
+        torch.testing.assert_close(gathered[key], p, rtol=1e-3, atol=1e-4)
+    LanguageModel(config).load_state_dict(gathered)
+
+
+def check_errors() -> None:
+    group = dist.group.WORLD
+    with pytest.raises(ValueError, match="ranks cannot divide the 1 blocks of 0"):
+        divide_blocks(nn.Sequential(BDLRU(D, 1, M)), group)
+    with pytest.raises(ValueError, match="got 'pointwise' in 0"):
+        divide_blocks(nn.Sequential(BDLRU(D, 2, M, selectivity="pointwise")), group)
+    with pytest.raises(ValueError, match="Linear has no BD-LRU or H-LRU layer"):
+        divide_blocks(nn.Linear(2, 2), group)
+    with pytest.raises(ValueError, match="got the layer BDLRU itself"):
+        divide_blocks(BDLRU(D, N, M), group)
+
+
+def work(rank: int, count: int, directory: str) -> None:
+    found = {f"layer {name}": attempt(lambda name=name: check_layer(name)) for name in LAYERS}
+    found |= {f"model {name}": attempt(lambda name=name: check_model(name)) for name in MODELS}
+    found["errors"] = attempt(check_errors)
+    with open(f"{directory}/{rank}.json", "w") as file:
+        json.dump(found, file)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What each rank found, by number of ranks."""
+    found = {}
+    for ranks in (2, 3):
+        directory = tmp_path_factory.mktemp(f"ranks{ranks}")
+        on_ranks(ranks, work, directory, str(directory))
+        found[ranks] = [json.loads((directory / f"{rank}.json").read_text()) for rank in range(ranks)]
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("case", [*CASES, "errors"])
+def test_divided_blocks_equal_one_process(results, case, ranks):
+    for rank, found in enumerate(results[ranks]):
+        assert not found[case], f"rank {rank}: {found[case]}"
