@@ -17,11 +17,13 @@ from torch import nn
 from statemix.cli import main
 from statemix.commands.train import Train
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
-from statemix.tasks import find_task
+from statemix.tasks import IGNORE, Examples, find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
+from statemix.train import metrics as train_metrics
+from statemix.train import state as train_state
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
 from statemix.train.command import load_trained, print_result, run_training
-from statemix.train.metrics import accuracy_by_length, score
+from statemix.train.metrics import accuracy_by_length, all_end_right, score
 from statemix.train.state import Counters, start_run
 from statemix.train.track import open_tracker
 
@@ -482,8 +484,10 @@ def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
     assert not all(torch.equal(chosen[name], x) for name, x in judged[0].items())
 
 
-def test_hold_looks_at_longer_sequences_that_training_never_shows(tmp_path):
+def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
+    monkeypatch.setattr(train_state, "HELD_TOKENS", 10_000)
     run = start_run(replace(HELD, length=8))
+    assert len(run.data["hold"]) == 250
     right = {inputs.tobytes(): targets for inputs, targets in zip(run.data["hold"].inputs, run.data["hold"].targets, strict=True)}
     assert run.data["hold"].inputs.shape[1] == 40
     assert run.data["train"].inputs.shape[1] == 8
@@ -495,14 +499,37 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(tmp_path):
 
         def forward(self, tokens):
             answers = torch.stack([torch.from_numpy(right[row.numpy().tobytes()]) for row in tokens])
-            answers[: self.mistakes, -1] += 1
+            for row, position in self.mistakes:
+                answers[row, position] += 1
             return F.one_hot(answers % run.task.classes, run.task.classes).float(), []
 
-    for mistakes, holds in ((0, True), (1, True), (2, False)):  # of 10,240 tokens one may be wrong
+    for mistakes, holds in (((), True), (((0, 20), (3, 38)), True), (((3, 39),), False)):  # on the way, or at the end
         run.model = Knows(mistakes)
         assert loop.holds(run) == holds
+        assert run.model.training
+    monkeypatch.setattr(train_metrics, "ROWS", 100)  # the last part is a smaller one, and is looked at too
+    run.model = Knows(((len(run.data["hold"]) % 100 - 1, 39),))
+    assert not loop.holds(run)
     run.config = replace(run.config, hold=0)
     assert loop.holds(run)
+
+
+def test_the_last_answer_may_stand_before_the_end():
+    """Sequences of several lengths are followed by empty tokens, which nobody scores."""
+    targets = np.array([[IGNORE, 1, IGNORE], [0, IGNORE, 1]])
+
+    class Says(nn.Module):
+        def __init__(self, answers):
+            super().__init__()
+            self.answers = answers
+
+        def forward(self, tokens):
+            return F.one_hot(torch.tensor(self.answers), 2).float(), []
+
+    examples = Examples(np.zeros_like(targets), targets)
+    assert all_end_right(Says([[0, 1, 0], [1, 0, 1]]), examples)
+    assert not all_end_right(Says([[1, 0, 1], [0, 0, 1]]), examples)
+    assert not all_end_right(Says([[0, 1, 0], [0, 0, 0]]), examples)
 
 
 def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
@@ -511,7 +538,7 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
     assert result.held is False
     assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
     print_result(HELD, result, tmp_path)
-    assert "No attempt was right at 40 tokens too" in capsys.readouterr().out
+    assert "No attempt was right at the end of 40 tokens too" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
@@ -534,7 +561,7 @@ def test_prefixes_are_no_longer_than_sequences(tmp_path):
 
 
 def test_the_preset_holds_at_lengths_that_exist():
-    assert tracking_preset(RunConfig("s5")).hold == 64
+    assert tracking_preset(RunConfig("s5")).hold == 256
     odd = tracking_preset(RunConfig("mod_arith", length=9)).hold
     assert find_task("mod_arith").fits(odd)
     with pytest.raises(ValueError, match="`hold` = 64 is looked at when a `decay` ends"):

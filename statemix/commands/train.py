@@ -87,7 +87,7 @@ class Train:
     sharpen: float | None = None
     """Factor by which gates grow in every step of the decay: 1.005 makes a solution hold at a hundred times the length."""
     hold: int | None = None
-    """Begin anew if fresh sequences of this length, which are never trained on, are not right when the decay ends; 0 for any."""
+    """Begin anew if, when the decay ends, any of many fresh sequences of this length, never trained on, ends wrong; 0 to end anyhow."""
     preset: Literal["none", "tracking"] = "none"
     """tracking: curriculum, restarts, decay, sharpening, hold and their lr, set for you, but for what you set yourself."""
     protocol: Literal["honest", "paper"] = "honest"

@@ -42,8 +42,8 @@ class RunConfig:
         sharpen: factor by which the weights of the gates grow in every step of the decay: rows of softmax come to choose one entry.
         max_steps: stop here at the latest, 0 for all epochs.
         optimiser: "adamw", or "muon" for the matrices inside blocks, whose rate is `matrix_lr` where that of AdamW is `lr`.
-        hold: length of fresh sequences, never trained on, that must be right as well when a decay ends; else the run begins anew.
-            0 for no such test.
+        hold: length of fresh sequences, never trained on, whose last answers must all be right when a decay ends; else the run begins
+            anew.  0 for no such test.
     """
 
     task: str
@@ -167,10 +167,10 @@ def tracking_preset(config: RunConfig) -> RunConfig:
     """The same run with every aid that makes learning to track states reliable; the layer stays as it is.
 
     A BOS token, prefixes that grow by half, a large constant rate with restarts, gates that are sharpened while it decays, and a look at
-    sequences four times as long, by one more where only odd lengths exist, before it ends.
+    sequences sixteen times as long before it ends, one token longer if the length is odd, since some tasks have odd lengths only.
     """
     length = config.length or TRACKING_LENGTH
     stages = tuple(stage for stage in TRACKING_STAGES if stage < length)
     model = replace(config.model, channel_mixer="none", bos=True)
     aids = replace(config, model=model, length=length, curriculum=stages, restart_after=200, decay=300, sharpen=1.005)
-    return replace(aids, hold=4 * length + length % 2, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0)
+    return replace(aids, hold=16 * length + length % 2, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0)

@@ -20,7 +20,7 @@ from statemix.layers.unit import LinearRecurrentUnit
 from statemix.tasks import IGNORE, shared_inputs
 from statemix.train.checkpoint import write_atomically
 from statemix.train.config import RunConfig
-from statemix.train.metrics import Accuracy, measure_accuracy
+from statemix.train.metrics import Accuracy, all_end_right, measure_accuracy
 from statemix.train.state import (
     CHECKPOINT,
     CONFIG,
@@ -145,10 +145,8 @@ def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
 
 
 def holds(run: Run) -> bool:
-    """Whether longer sequences, which training has never shown, are right too; True where no length was asked for."""
-    if not run.config.hold:
-        return True
-    return measure_accuracy(run.model, run.data["hold"], run.task.classes).token >= CERTAIN
+    """Whether the last answer of every longer sequence, which training has never shown, is right; True where no length was asked for."""
+    return not run.config.hold or all_end_right(run.model, run.data["hold"])
 
 
 def anew(counters: Counters) -> Counters:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from statemix.tasks import IGNORE, Examples, Task
 
 EVALUATION_STEPS = 1 << 16  # tokens in a batch of an evaluation
+ROWS = 256  # sequences that are looked at before the next are
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,21 @@ def predict(model: nn.Module, inputs: Tensor) -> Tensor:
     rows = max(1, EVALUATION_STEPS // max(1, inputs.shape[1]))
     with torch.no_grad():
         return torch.cat([model(part)[0].argmax(-1) for part in inputs.split(rows)])
+
+
+def all_end_right(model: nn.Module, examples: Examples) -> bool:
+    """Whether the last scored position of each example is predicted right: a state that was lost on the way shows there."""
+    model.eval()
+    right = True
+    for first in range(0, len(examples), ROWS):
+        part = examples[first : first + ROWS]
+        last = part.targets.shape[1] - 1 - (part.targets[:, ::-1] != IGNORE).argmax(1)[:, None]
+        predicted = predict(model, torch.from_numpy(part.inputs)).numpy()
+        right = bool((np.take_along_axis(predicted, last, 1) == np.take_along_axis(part.targets, last, 1)).all())
+        if not right:
+            break
+    model.train()
+    return right
 
 
 def measure_accuracy(model: nn.Module, examples: Examples, classes: int) -> Accuracy:

@@ -16,7 +16,7 @@ from statemix.train.checkpoint import load_checkpoint, save_checkpoint, write_at
 from statemix.train.config import RunConfig, config_from_dict
 from statemix.train.muon import Muon, is_inner_matrix
 
-HELD_EXAMPLES = 256
+HELD_TOKENS = 1 << 19  # how many tokens of the length `hold` are looked at: what is lost once in so many does not show in fewer
 CHECKPOINT, METRICS, CONFIG, RESULT = "checkpoint.safetensors", "metrics.jsonl", "config.json", "result.json"
 
 
@@ -104,7 +104,7 @@ def start_run(config: RunConfig) -> Run:
     counts = {"train": config.train_examples, "validation": config.test_examples, "test": config.test_examples}
     data = split_examples(task, counts, length, config.seed)
     if config.hold:
-        data["hold"] = task.examples(HELD_EXAMPLES, config.hold, np.random.default_rng([config.seed, config.hold, 1]))
+        data["hold"] = task.examples(-(-HELD_TOKENS // config.hold), config.hold, np.random.default_rng([config.seed, config.hold, 1]))
     model = make_model(config, task, data["train"].inputs.shape[1], attempt=0)
     return Run(config, task, data, model, make_optimiser(config, model))
 
