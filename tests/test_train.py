@@ -595,12 +595,13 @@ def test_the_tracking_preset(length, stages):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # a seed may need a dozen attempts
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_preset_solves_s5_and_holds(tmp_path, seed):
     """Trained at sixteen steps, without a mistake at a thousand."""
     model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
-    config = tracking_preset(RunConfig("s5", model, train_examples=100_000, epochs=1000, max_steps=6000, seed=seed))
-    assert train(config, tmp_path).test["token"] == 1.0
+    config = tracking_preset(RunConfig("s5", model, train_examples=100_000, epochs=50, seed=seed))
+    assert train(config, tmp_path).test["token"] >= 0.9999
     _, task, trained = load_trained(tmp_path)
     assert accuracy_by_length(task, trained, (1024,), 64, 0)["1024"] >= 0.999
 

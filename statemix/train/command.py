@@ -74,9 +74,7 @@ def print_result(config: RunConfig, result: RunResult, directory: Path) -> None:
     course = f"{result.epochs} epochs{restarts}, {result.seconds:.0f} s; chosen: epoch {result.best_epoch + 1}"
     console.print(f"{result.parameters:,} parameters, {course}")
     if result.held is False:
-        console.print(
-            f"No attempt was right at {config.hold} tokens too, as --hold asks. Try more --epochs, larger blocks or another --seed."
-        )
+        console.print(f"No attempt was right at the end of {config.hold} tokens too, as --hold asks. Try more --epochs, or larger blocks.")
     if result.shared_inputs:
         console.print(
             f"{result.shared_inputs} training sequences are also in validation or test: the task has too few sequences of this length."
