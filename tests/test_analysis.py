@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from statemix import BDLRU, HLRU
+from statemix.analysis import cascade
 from statemix.analysis.duality import attend, layer_attention
 from statemix.analysis.flops import step_cost
 from statemix.analysis.representations import as_matrix, faithful_representation, multiplies_like, multiply
@@ -15,6 +16,7 @@ from statemix.analysis.spectrum import Spectrum, eigenvalues, eigenvalues_of_two
 from statemix.models import ModelConfig
 from statemix.ops import gated_block_scan
 from statemix.tasks import find_task
+from statemix.tasks.groups import elements
 
 LOUD = 60.0  # a raw gate that leaves nothing to the others
 
@@ -175,3 +177,33 @@ def test_flops_of_a_step():
     assert cost("gated_deltanet", heads=2, head_dim=32).formula * 4 == cost("deltaproduct", heads=2, head_dim=32).formula
     with pytest.raises(ValueError, match="is not known for the mixer 'conv'"):
         cost("conv")
+
+
+@pytest.mark.parametrize("length", [1, 2, 2000])
+def test_two_layers_of_blocks_of_three_carry_s4(length):
+    """The construction behind experiments/fig_depth.py: exact, however long."""
+    examples = find_task("s4").draw(16, length, np.random.default_rng(0))
+    np.testing.assert_array_equal(cascade.carry_s4(examples.inputs), examples.targets)
+
+
+def test_gates_of_the_cascade_are_gates():
+    """Rows choose one state, and blocks have three; that of the first layer depends on the input alone."""
+    inputs = np.arange(24)[:, None]
+    for A in (cascade.product_gates(inputs), cascade.bit_gates(inputs, inputs[::-1].copy())):
+        assert A.shape[-2:] == (3, 3)
+        assert ((A == 0) | (A == 1)).all()
+        assert (A.sum(-1) == 1).all()
+        assert (A.sum(-2) == 1).all()
+
+
+def test_factors_of_s4():
+    """g = v s, one way; double swaps are a normal subgroup whose numbers add bit by bit."""
+    pairs = [cascade.factors(g) for g in cascade.ELEMENTS]
+    assert [multiply(v, s) for v, s in pairs] == cascade.ELEMENTS
+    assert len(set(pairs)) == 24
+    assert {s[3] for _, s in pairs} == {3}
+    for (i, v), (j, u) in itertools.product(enumerate(cascade.DOUBLE_SWAPS), repeat=2):
+        assert cascade.DOUBLE_SWAPS.index(multiply(v, u)) == i ^ j
+    for g, v in itertools.product(cascade.ELEMENTS, cascade.DOUBLE_SWAPS):
+        assert multiply(multiply(g, v), cascade.inverse(g)) in cascade.DOUBLE_SWAPS
+    assert [tuple(g) for g in elements("s", 4)] == cascade.ELEMENTS
