@@ -657,6 +657,20 @@ def test_files_of_users_that_cannot_be_imported(tmp_path, text, message):
         main(["train", "s3", "--files", str(file), "--runs", str(tmp_path / "runs")])
 
 
+def test_runs_of_own_mixers_and_tasks_ask_for_their_files(tmp_path):
+    train(replace(SMALL, epochs=1), tmp_path)
+    file = tmp_path / "config.json"
+    text = file.read_text()
+    for old, new, message in (
+        ('"bdlru"', '"mine"', "was trained with the mixer 'mine'. Give the file that registers it with --files"),
+        ('"task": "s3"', '"task": "my_task"', "Unknown task 'my_task'.*give the file that registers it with --files"),
+    ):
+        assert old in text
+        file.write_text(text.replace(old, new))
+        with pytest.raises(SystemExit, match=message):
+            main(["eval", str(tmp_path)])
+
+
 def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path):
     with pytest.raises(SystemExit, match="Unknown option of mixer 'lstm'"):
         main(["train", "s3", "--mixer", "lstm", "--options", "n_blocks=3", "--runs", str(tmp_path / "runs")])

@@ -137,6 +137,7 @@ FIGURES: dict[str, tuple[str, Draw]] = {  # name of the figure: the experiment i
     "fig_scaling": ("fig_scaling", by_states),
     "fig_sample_efficiency": ("fig_sample_efficiency", by_examples),
     "fig_length": ("fig_length", by_length),
+    "fig_depth": ("fig_depth", by_length),
     "fig_tracking_length": ("tracking_s5", by_length),
     "fig_tracking_seeds": ("tracking_s5", by_seed),
     "fig_seeds": ("fig_seeds", by_seed),

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from torch import nn
 
+from statemix.layers import MIXERS
 from statemix.tasks import Task, find_task
 from statemix.train.checkpoint import load_checkpoint
 from statemix.train.config import RunConfig, config_from_dict
@@ -91,7 +92,12 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
         config = config_from_dict(json.loads((directory / CONFIG).read_text()))
     except json.JSONDecodeError as error:
         raise ValueError(f"{directory / CONFIG} is damaged: {error}.") from error
-    task = find_task(config.task, config.task_options)
+    if config.model.mixer not in MIXERS:
+        raise ValueError(f"{directory} was trained with the mixer {config.model.mixer!r}. Give the file that registers it with --files.")
+    try:
+        task = find_task(config.task, config.task_options)
+    except ValueError as error:
+        raise ValueError(f"{error} If {config.task!r} is a task of your own, give the file that registers it with --files.") from error
     tensors, _ = load_checkpoint(directory / CHECKPOINT)
     length = tensors["best.positions"].shape[0] if "best.positions" in tensors else config.length or task.length
     model = make_model(config, task, length, attempt=0)
