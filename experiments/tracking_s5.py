@@ -1,7 +1,7 @@
 """State tracking made reliable: S5 with blocks of five, the preset, and the preset without each of its aids.
 
-The preset, as `statemix train` runs it, twenty seeds; then it and every variant with at most 6,000 steps, the first five of them.  Each
-trained model is also tested far beyond the sixteen steps it was trained at.
+The preset, as `statemix train` runs it, twenty seeds; then it and every variant with at most 6,000 steps, the first five of them, but all
+twenty without the look ahead.  Each trained model is also tested far beyond the sixteen steps it was trained at.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from statemix.train.metrics import accuracy_by_length
 
 SEEDS = range(400, 420)  # none of them was looked at while the preset was made; smaller ones were
 STEPS = 6000  # for comparisons
+RARE = "no look at 256 tokens"  # what one seed of several needs wants more than five
 LENGTHS = (16, 64, 256, 1024, 4096)
 
 
@@ -32,7 +33,7 @@ def variants(config: RunConfig) -> dict[str, RunConfig]:
     learned = replace(model, bos=False, options={**model.options, "learn_initial_state": True})
     return {
         "preset, 6,000 steps": config,
-        "no look at 256 tokens": replace(config, hold=0),
+        RARE: replace(config, hold=0),
         "no sharpening": replace(config, sharpen=1.0),
         "no restarts": replace(config, restart_after=0),
         "no curriculum": replace(config, curriculum=(), restart_after=2000),
@@ -47,7 +48,7 @@ def variants(config: RunConfig) -> dict[str, RunConfig]:
 def cells() -> Iterator[Cell]:
     yield from (Cell("preset", "S5-100k", "tracking", preset(seed)) for seed in SEEDS)
     for name in variants(preset(0)):
-        for seed in SEEDS[:5]:
+        for seed in SEEDS if name == RARE else SEEDS[:5]:
             yield Cell(name, "S5-100k", "tracking", replace(variants(preset(seed))[name], max_steps=STEPS))
 
 
