@@ -539,6 +539,8 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
     assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
     print_result(HELD, result, tmp_path)
     assert "No attempt was right at the end of 40 tokens too" in " ".join(capsys.readouterr().out.split())
+    print_result(HELD, replace(result, held=True), tmp_path)
+    assert "holds: sequences of 40 tokens end right too" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

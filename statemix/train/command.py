@@ -74,6 +74,8 @@ def print_result(config: RunConfig, result: RunResult, directory: Path) -> None:
     restarts = f", {result.restarts} restarts" if result.restarts else ""
     course = f"{result.epochs} epochs{restarts}, {result.seconds:.0f} s; chosen: epoch {result.best_epoch + 1}"
     console.print(f"{result.parameters:,} parameters, {course}")
+    if result.held:
+        console.print(f"holds: sequences of {config.hold} tokens end right too")
     if result.held is False:
         console.print(f"No attempt was right at the end of {config.hold} tokens too, as --hold asks. Try more --epochs, or larger blocks.")
     if result.shared_inputs:
