@@ -97,6 +97,14 @@ def check_model(name: str) -> None:
     LanguageModel(config).load_state_dict(gathered)
 
 
+def check_frozen() -> None:
+    """What was frozen stays frozen."""
+    model = nn.Sequential(BDLRU(D, N, M))
+    model[0].W_v.weight.requires_grad_(False)
+    divide_blocks(model, dist.group.WORLD)
+    assert [name for name, p in model[0].part.named_parameters() if not p.requires_grad] == ["W_v.weight"]
+
+
 def check_errors() -> None:
     group = dist.group.WORLD
     with pytest.raises(ValueError, match="ranks cannot divide the 1 blocks of 0"):
@@ -112,7 +120,7 @@ def check_errors() -> None:
 def work(rank: int, count: int, directory: str) -> None:
     found = {f"layer {name}": attempt(lambda name=name: check_layer(name)) for name in LAYERS}
     found |= {f"model {name}": attempt(lambda name=name: check_model(name)) for name in MODELS}
-    found["errors"] = attempt(check_errors)
+    found |= {"errors": attempt(check_errors), "frozen": attempt(check_frozen)}
     with open(f"{directory}/{rank}.json", "w") as file:
         json.dump(found, file)
 
@@ -129,7 +137,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-@pytest.mark.parametrize("case", [*CASES, "errors"])
+@pytest.mark.parametrize("case", [*CASES, "errors", "frozen"])
 def test_divided_blocks_equal_one_process(results, case, ranks):
     for rank, found in enumerate(results[ranks]):
         assert not found[case], f"rank {rank}: {found[case]}"

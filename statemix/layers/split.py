@@ -130,6 +130,7 @@ def divide(module: nn.Module, group: ProcessGroup) -> Divided:
         whole, axis = module.get_parameter(name), axis_of(name)
         each = whole.shape[axis] // n
         p.data.copy_(whole.data.narrow(axis, first * each, (last - first) * each))
+        p.requires_grad_(whole.requires_grad)
     return DividedSwiGLU(part, group) if isinstance(part, SwiGLU) else DividedMixer(cast(LinearRecurrentUnit, part), group)
 
 
