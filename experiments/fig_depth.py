@@ -21,7 +21,7 @@ from statemix.train.metrics import accuracy_by_length
 
 EXAMPLES = {"S3": 10_000, "S4": 50_000, "S5": 100_000}
 PLACES = (("S4", 3, 2), ("S4", 3, 1), ("S5", 4, 2), ("S3", 2, 2), ("S3", 2, 1), ("S4", 2, 2), ("S5", 4, 1), ("S4", 3, 3))
-DEEP = (("S5", 4, 3), ("S4", 2, 3), ("S3", 2, 3))
+DEEP = (("S5", 3, 2), ("S5", 2, 2), ("S5", 4, 3), ("S4", 2, 3), ("S3", 2, 3))
 
 
 def cell(group: str, m: int, layers: int, seed: int) -> Cell:
