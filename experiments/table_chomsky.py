@@ -7,6 +7,7 @@ Arithmetic is not learnt from that many sequences, not even by an LSTM, which le
 96 states, SwiGLU and four epochs.
 """
 
+import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -71,5 +72,7 @@ def cells(scale: str) -> Iterator[Cell]:
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
-    """Accuracy by length, within those of training and beyond; bracketed expressions come in lengths of their own."""
-    return {"by_length": accuracy_by_length(task, model, [length for length in LENGTHS if task.fits(length)], 512, config.seed)}
+    """Accuracy at lengths within training and beyond it, and over all within; bracketed expressions come in lengths of their own."""
+    within = accuracy_by_length(task, model, [length for length in range(1, 41) if task.fits(length)], 128, config.seed)
+    by_length = accuracy_by_length(task, model, [length for length in LENGTHS if task.fits(length)], 512, config.seed)
+    return {"by_length": by_length, "within": statistics.mean(within.values())}

@@ -3,6 +3,7 @@
 <!-- table_groups -->            a table of the paper, ours before its
 <!-- runs fig_seeds -->          an experiment's places: runs, mean, spread, best, time
 <!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
+<!-- within table_chomsky -->    accuracy at the length of the test, and over all lengths of training
 <!-- coverage -->                how many of the paper's values have a neighbour
 <!-- language a -->              a panel of the paper's figure on language
 """
@@ -45,6 +46,20 @@ def lengths_table(places: list[Place]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def within_table(places: list[Place], found: list[Neighbour]) -> str:
+    """The length of the test beside all lengths of training, where both were measured, and what the paper has."""
+    lines = ["| model | task | recipe | at the longest | over all lengths | paper |", "|---|---|---|---|---|---|"]
+    paper = {(each.paper.table, each.paper.row, each.paper.column): each.paper.accuracy for each in found}
+    for place in places:
+        for measured in place.measured:
+            within = result_of(measured.chosen).get("measured", {}).get("within")
+            if within is not None:
+                value = paper.get((place.experiment, place.row, place.column), float("nan"))
+                numbers = f"{measured.accuracy:.3f} | {within:.3f} | {value:.3f}"
+                lines.append(f"| {place.row} | {place.column} | {measured.variant} | {numbers} |")
+    return "\n".join(lines) + "\n"
+
+
 def curve_of(entry: Entry) -> dict[str, float]:
     return result_of(entry).get("measured", {}).get("by_length", {})
 
@@ -53,7 +68,11 @@ def render(name: str, places: list[Place], found: list[Neighbour], language: lis
     """The text of a region."""
     kind, _, experiment = name.rpartition(" ")
     own = [place for place in places if place.experiment == experiment]
-    kinds: dict[str, Callable[[], str]] = {"runs": lambda: runs_table(own), "lengths": lambda: lengths_table(own)}
+    kinds: dict[str, Callable[[], str]] = {
+        "runs": lambda: runs_table(own),
+        "lengths": lambda: lengths_table(own),
+        "within": lambda: within_table(own, found),
+    }
     tables = grids(found)
     if kind in kinds and own:
         return kinds[kind]()
@@ -63,7 +82,7 @@ def render(name: str, places: list[Place], found: list[Neighbour], language: lis
         return PANELS[name](language)
     if name == "coverage":
         return coverage(found) + "\n"
-    known = [*tables, *PANELS, "coverage", "runs <experiment>", "lengths <experiment>"]
+    known = [*tables, *PANELS, "coverage", "runs <experiment>", "lengths <experiment>", "within <experiment>"]
     raise ValueError(f"Unknown region {name!r} in a document. Available: {', '.join(known)}.")
 
 
