@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from statemix.analysis.inspect import collect_eigenvalues
@@ -14,7 +15,7 @@ from statemix.sweep import Cell
 from statemix.tasks import Task
 from statemix.train import RunConfig, tracking_preset
 
-LENGTH, SEQUENCES, KEPT = 16, 8, 48
+LENGTH, SEQUENCES, BLOCKS = 16, 8, 16
 ROWS = [bdlru(5), bdlru(2), bdlru(3), bdlru(1), bdlru(4), hlru(2), hlru(3), hlru(4), hlru(5)]
 
 
@@ -26,11 +27,11 @@ def cells() -> Iterator[Cell]:
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
-    """For each step some eigenvalues, real and imaginary parts; and the shares of negative and complex ones among all."""
+    """For each step all eigenvalues of some blocks, real and imaginary parts; and the shares of negative and complex ones among all."""
     (values,) = collect_eigenvalues(model, task, LENGTH, SEQUENCES)
     spectrum = Spectrum(values)
-    by_step = []
-    for step in values.transpose(0, 1).flatten(1)[:, :: max(1, values[:, 0].numel() // KEPT)][:, :KEPT].tolist():
-        by_step.append([[round(z.real, 3), round(z.imag, 3)] for z in step])
+    blocks = values.transpose(0, 1).flatten(1, 2)  # (T, B n, m)
+    chosen = blocks[:, torch.linspace(0, blocks.shape[1] - 1, BLOCKS).long()].flatten(1)
+    by_step = [[[round(z.real, 3), round(z.imag, 3)] for z in step] for step in chosen.tolist()]
     shares = {"negative": spectrum.negative, "complex": spectrum.complex, "radius": spectrum.radii.max().item()}
     return {"eigenvalues": by_step, **shares}

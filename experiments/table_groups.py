@@ -2,7 +2,8 @@
 
 Recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
 `curriculum`: prefixes that grow whether they are learnt or not; `Muon, curriculum`: the same steps with Muon; `long`: four times the steps.
-Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs, half as many again outside the main table.
+Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs, half as many again outside the main table (`plain, longer` has all).
+S2 is in the paper's text alone.  Rates were compared where a run is cheap; elsewhere there is one.
 Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
 """
 
@@ -33,6 +34,8 @@ COLUMNS = {
     "S3-250": Column("s3", 250, 32, 150),
     "S4-3k": Column("s4", 3_000, 32, 25),
 }
+TEXT = {"S2-10k": Column("s2", 10_000, 128, 20)}
+CHEAP = ("S3-10k", "S3-250", "S4-3k")
 MAIN = [bdlru(m) for m in (1, 2, 3, 4, 5)]
 BLOCKS = [bdlru(m) for m in (6, 8, 16)]
 ORDERS = [hlru(m) for m in (1, 2, 3, 4, 5, 6, 8, 16)]
@@ -40,11 +43,16 @@ ORDERS = [hlru(m) for m in (1, 2, 3, 4, 5, 6, 8, 16)]
 
 def plain(row: str, column: str, lr: float, seed: int) -> Cell:
     """The honest protocol at laptop scale."""
-    c = COLUMNS[column]
+    c = (COLUMNS | TEXT)[column]
     model = with_row(ModelConfig(width=64), row, states=96)
     epochs = c.epochs if row in (*MAIN, "LSTM") else max(1, c.epochs // 2)
     config = RunConfig(c.task, model, train_examples=c.examples, batch=c.batch, epochs=epochs, lr=lr, clip=1.0, seed=seed)
     return Cell(row, column, "plain", replace(config, patience=c.epochs // 2))
+
+
+def in_full(cell: Cell) -> Cell:
+    """With the epochs of the main table, for rows that have half of them."""
+    return Cell(cell.row, cell.column, f"{cell.variant}, longer", replace(cell.config, epochs=COLUMNS[cell.column].epochs))
 
 
 def tracking(row: str, column: str, seed: int) -> Cell:
@@ -99,6 +107,10 @@ def cells(scale: str) -> Iterator[Cell]:
     yield from (curriculum("LSTM", column, 0) for column in ("S4-50k", "S5-100k"))
     yield with_muon(longer(bdlru(3), "S4-50k", 0))
     yield from (with_muon(curriculum(row, column, 0)) for column in ("S5-100k", "S4-50k") for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]])
+    yield with_muon(curriculum(BASELINES[3], "S4-50k", 0))
     yield from (plain(row, column, 3e-3, 0) for column in COLUMNS for row in rows)
-    for columns in (("S3-10k", "S3-250", "S4-3k"), COLUMNS):  # the cheap ones first
+    yield from (plain(row, "S2-10k", 3e-3, 0) for row in [*MAIN[:3], *ORDERS[:4], *BASELINES])
+    yield from (plain(row, column, lr, 0) for lr in (1e-2, 1e-3) for row in [*MAIN, "LSTM"] for column in CHEAP)
+    yield from (in_full(plain(row, "S3-10k", lr, 0)) for lr in (3e-3, 1e-2, 1e-3) for row in BASELINES[1:3])
+    for columns in (CHEAP, COLUMNS):
         yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in columns)
