@@ -16,8 +16,8 @@ from statemix.paper import bdlru, mixer_of, read_values, with_row
 from statemix.report.command import update_documents
 from statemix.report.gather import gather, neighbours
 from statemix.report.language import PANELS, read_language
-from statemix.report.tables import coverage, grids, latex, markdown
-from statemix.sweep import Cell, Entry, Ledger
+from statemix.report.tables import coverage, furthest, grids, latex, markdown
+from statemix.sweep import Cell, Entry, Ledger, load_places
 from statemix.train import RunConfig
 
 EXPERIMENT = """
@@ -51,8 +51,6 @@ def clone(tmp_path):
     path = tmp_path / "experiments" / "table_groups.py"
     path.write_text(EXPERIMENT)
     ledger = Ledger(tmp_path / "results" / "ledger.jsonl")
-    from statemix.sweep import load_places
-
     for cell in load_places(path):
         if cell.row == bdlru(1) or (cell.row == bdlru(2) and cell.column == "S3-10k"):
             low, seed = cell.config.lr < 5e-3, cell.config.seed
@@ -84,6 +82,10 @@ def test_neighbours_and_averages(clone):
     assert found["table_groups", bdlru(2), "overall"].accuracy is None  # only one is
     assert found["table_groups", bdlru(1), "S3-10k"].difference == pytest.approx(0.65 - 0.56)
     lines = coverage(list(found.values())).splitlines()
+    assert lines[-3:-1] == [
+        "table_chomsky: 0 of 68 measured, 32 of which are commented out in the paper's source",
+        "0 at the paper's size, the others at a smaller one; 0 rest on one seed",
+    ]
     assert lines[-1] == "7 of the paper's 268 values have a measured neighbour; 0 of those agree within 0.02."
 
 
@@ -91,10 +93,10 @@ def test_tables(clone):
     places, _ = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
     grid = grids(neighbours(places, read_values()))["table_groups"]
     text = markdown(grid)
-    assert "| BD-LRU m2 | 0.650 ± 0.071 (1.000) | · (0.490) |" in text
+    assert "| BD-LRU m2 | 0.650 [0.700 ± 0.071, 2] (1.000, −0.350) | · (0.490) |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
     body = latex(grid).splitlines()
-    assert r"BD-LRU m2 & 0.650 $\pm$ 0.071 (1.000) & -- (0.490)" in "\n".join(body)
+    assert r"BD-LRU m2 & 0.650 [0.700 $\pm$ 0.071, 2] (1.000, $-$0.350) & -- (0.490)" in "\n".join(body)
     assert len({line.count("&") for line in body if line.endswith(r"\\")}) == 1
 
 
@@ -182,8 +184,8 @@ def test_page_in_a_browser(clone, monkeypatch):
     assert seen["hidden"] == "none"
     assert seen["other"] == 1
     assert seen["rows"] == 2
-    assert seen["first"] == [1, "step 1 of 2"]
-    assert seen["second"] == [2, "step 2 of 2"]
+    assert seen["first"] == [1, "the BOS token"]
+    assert seen["second"] == [2, "token 1 of 1"]
 
 
 def test_documents_are_rendered_from_the_ledger(tmp_path):
@@ -214,6 +216,24 @@ def test_accuracy_over_all_lengths_beside_the_longest(clone):
     path.write_text("<!-- within table_groups -->\n<!-- end -->\n")
     update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
     assert path.read_text().splitlines()[3:-1] == ["| BD-LRU m2 | S3-10k | plain | 0.650 | 0.812 | 1.000 |"]
+
+
+def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
+    path = tmp_path / "table_groups.py"
+    path.write_text(EXPERIMENT.replace("def cells():", "def cells(scale):").replace("24)", "96 if scale == 'paper' else 24)"))
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    for scale, validation in (("laptop", 0.4), ("paper", 0.6)):
+        cell = next(cell for cell in load_places(path, scale) if cell.row == bdlru(2))
+        ledger.append(entry(cell.config, validation, validation))
+    places, _ = gather([path], ledger)
+    place = next(place for place in places if place.measured)
+    assert [measured.variant for measured in place.measured] == ["plain, the paper's size", "plain"]
+    found = neighbours(places, read_values())
+    assert sum(n.full_size for n in found) == 1
+    assert "1 at the paper's size, the others at a smaller one; 1 rest on one seed" in coverage(found)
+    assert furthest(found).splitlines()[2:] == [
+        "| table_groups | BD-LRU m2 | S3-10k | 0.600 | 1.000 | −0.400 | 1 | plain, the paper's size |"
+    ]
 
 
 def language_line(name, mixer, options, lr, perplexity, panels):

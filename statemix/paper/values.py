@@ -7,12 +7,13 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class PaperValue:
-    """One number: the table, the model's row, the task's column."""
+    """One number: the table, the model's row, the task's column; `printed` unless it is commented out in the paper's source."""
 
     table: str
     row: str
     column: str
     accuracy: float
+    printed: bool = True
 
 
 TABLES = {  # as LaTeX labels them, and as the experiments are called
@@ -26,4 +27,7 @@ TABLES = {  # as LaTeX labels them, and as the experiments are called
 def read_values() -> list[PaperValue]:
     """All of them, in the paper's order."""
     with resources.files("statemix.paper").joinpath("values.csv").open() as file:
-        return [PaperValue(TABLES[line["table"]], line["model"], line["task"], float(line["accuracy"])) for line in csv.DictReader(file)]
+        return [
+            PaperValue(TABLES[line["table"]], line["model"], line["task"], float(line["accuracy"]), "commented out" not in line["table"])
+            for line in csv.DictReader(file)
+        ]

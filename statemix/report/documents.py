@@ -5,6 +5,7 @@
 <!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
 <!-- within table_chomsky -->    accuracy at the length of the test, and over all lengths of training
 <!-- coverage -->                how many of the paper's values have a neighbour
+<!-- furthest -->                where ours are furthest from them
 <!-- language a -->              a panel of the paper's figure on language
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
-from statemix.report.tables import coverage, grids, markdown
+from statemix.report.tables import coverage, furthest, grids, markdown
 from statemix.sweep import Entry
 from statemix.train.checkpoint import write_atomically
 
@@ -80,9 +81,9 @@ def render(name: str, places: list[Place], found: list[Neighbour], language: lis
         return markdown(tables[name])
     if name in PANELS:
         return PANELS[name](language)
-    if name == "coverage":
-        return coverage(found) + "\n"
-    known = [*tables, *PANELS, "coverage", "runs <experiment>", "lengths <experiment>", "within <experiment>"]
+    if name in ("coverage", "furthest"):
+        return furthest(found) if name == "furthest" else coverage(found) + "\n"
+    known = [*tables, *PANELS, "coverage", "furthest", "runs <experiment>", "lengths <experiment>", "within <experiment>"]
     raise ValueError(f"Unknown region {name!r} in a document. Available: {', '.join(known)}.")
 
 

@@ -8,6 +8,11 @@ import matplotlib
 matplotlib.use("Agg")
 matplotlib.rcParams["svg.hashsalt"] = "statemix"
 import matplotlib.pyplot as plt  # noqa: E402
+from matplotlib.rcsetup import cycler  # noqa: E402
+
+COLOURS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e", "#6cc5b0", "#555555"]
+MARKERS = ["o", "s", "^", "D", "v"]
+matplotlib.rcParams["axes.prop_cycle"] = cycler(marker=MARKERS) * cycler(color=COLOURS)  # forty lines to tell apart
 
 
 def blank(panels: int, width: float, height: float) -> tuple[Any, list[Any]]:

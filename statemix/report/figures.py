@@ -2,12 +2,14 @@
 
 import json
 import re
+import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from statemix.analysis.flops import step_cost
 from statemix.models import ModelConfig
+from statemix.paper import read_values
 from statemix.report.drawing import blank, save
 from statemix.report.gather import Measured, Place, result_of
 
@@ -33,7 +35,7 @@ def by_size(axis: Any, places: list[Place]) -> None:
             points = sorted((m, *mean_and_spread(best)) for m, best in found if m is not None and best is not None)
             if points:
                 sizes, means, spreads = zip(*points, strict=True)
-                axis.errorbar(sizes, means, spreads, fmt=style, marker="o", capsize=2, label=f"{kind}, {column}")
+                axis.errorbar(sizes, means, spreads, linestyle=style, capsize=2, label=f"{kind}, {column}")
     axis.set(xlabel="block size or order m", ylabel="accuracy", xscale="log")
     ticks = sorted({m for m in (size_of(place.row) for place in places) if m is not None})
     axis.set_xticks(ticks, [str(m) for m in ticks])
@@ -48,7 +50,7 @@ def by_parameters(axis: Any, places: list[Place]) -> None:
             points = sorted((result_of(best.chosen)["parameters"], *mean_and_spread(best)) for best in found)
             if points:
                 sizes, means, spreads = zip(*points, strict=True)
-                axis.errorbar(sizes, means, spreads, fmt=style, marker="o", capsize=2, label=f"{kind}, {column}")
+                axis.errorbar(sizes, means, spreads, linestyle=style, capsize=2, label=f"{kind}, {column}")
     axis.set(xlabel="parameters", ylabel="accuracy", xscale="log")
 
 
@@ -59,7 +61,7 @@ def by_states(axis: Any, places: list[Place]) -> None:
             found = [p for p in places if p.row == row and p.column.startswith(task) and p.best is not None]
             points = sorted((int(p.column.split()[1]), mean_and_spread(p.best)[0]) for p in found if p.best is not None)
             if points:
-                axis.plot(*zip(*points, strict=True), style, marker="o", label=f"{row}, {task}")
+                axis.plot(*zip(*points, strict=True), linestyle=style, label=f"{row}, {task}")
     axis.set(xlabel="states", ylabel="accuracy", xscale="log")
 
 
@@ -71,7 +73,7 @@ def by_examples(axis: Any, places: list[Place]) -> None:
             points = sorted((int(p.column.split()[1]), *mean_and_spread(p.best)) for p in found if p.best is not None)
             if points:
                 counts, means, spreads = zip(*points, strict=True)
-                axis.errorbar(counts, means, spreads, fmt=style, marker="o", capsize=2, label=f"{row}, {group}")
+                axis.errorbar(counts, means, spreads, linestyle=style, capsize=2, label=f"{row}, {group}")
     axis.set(xlabel="training sequences", ylabel="accuracy", xscale="log")
 
 
@@ -84,7 +86,7 @@ def by_length(axis: Any, places: list[Place]) -> None:
         lengths = sorted({int(length) for curve in curves for length in curve})
         middle = [sorted(curve[str(length)] for curve in curves)[len(curves) // 2] for length in lengths]
         if lengths:
-            axis.plot(lengths, middle, marker="o", label=f"{place.row}, {place.column}")
+            axis.plot(lengths, middle, label=f"{place.row}, {place.column}")
     axis.set(xlabel="length of test sequences", ylabel="accuracy", xscale="log")
 
 
@@ -101,14 +103,19 @@ def by_seed(axis: Any, places: list[Place]) -> None:
 
 
 def by_cost(axis: Any, places: list[Place]) -> None:
-    """Mean accuracy over a row's columns against the operations of a recurrent step."""
+    """Mean accuracy over a row's columns against the mean operations of a recurrent step of the same runs: the paper's, and counted."""
+    wanted = {value.column for value in read_values() if value.table == places[0].experiment} - {"overall"}
     for row in dict.fromkeys(place.row for place in places):
-        found = [place.best for place in places if place.row == row and place.best is not None]
-        columns = {place.column for place in places if place.row == row}
-        if found and len(found) == len(columns):
-            config = ModelConfig(**found[0].chosen.config["model"])
-            axis.plot(step_cost(config).formula, sum(best.accuracy for best in found) / len(found), "o", label=row)
-    axis.set(xlabel="FLOPs of a recurrent step (the paper's formulas)", ylabel="mean accuracy", xscale="log")
+        found = [place.best for place in places if place.row == row and place.column in wanted and place.best is not None]
+        if len(found) == len(wanted):
+            costs = [step_cost(ModelConfig(**best.chosen.config["model"])) for best in found]
+            accuracy = statistics.mean(best.accuracy for best in found)
+            formula, counted = statistics.mean(c.formula for c in costs), statistics.mean(c.counted for c in costs)
+            (mark,) = axis.plot(formula, accuracy, linestyle="", label=row)
+            axis.plot([formula, counted], [accuracy, accuracy], marker="", linewidth=1, alpha=0.6, color=mark.get_color())
+    axis.set(
+        xlabel="FLOPs of a recurrent step by the paper's formulas; lines lead to what was counted", ylabel="mean accuracy", xscale="log"
+    )
 
 
 def on_the_plane(axis: Any, places: list[Place]) -> None:
@@ -117,7 +124,7 @@ def on_the_plane(axis: Any, places: list[Place]) -> None:
         measured = place.best and result_of(place.best.chosen).get("measured")
         if measured:
             points = [z for step in measured["eigenvalues"] for z in step]
-            axis.plot(*zip(*points, strict=True), ".", markersize=2, alpha=0.4, label=place.row)
+            axis.plot(*zip(*points, strict=True), linestyle="", markersize=3, alpha=0.5, markeredgewidth=0, label=place.row)
     axis.set(xlabel="real part", ylabel="imaginary part", xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal")
 
 
@@ -158,7 +165,7 @@ def draw_figures(places: list[Place], out: Path) -> list[Path]:
         figure, (axis,) = blank(1, 8, 5)
         draw(axis, own)
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+            axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1 if name != "fig_eigenvalues" else 3)
         axis.set_title(name.removeprefix("fig_").replace("_", " "), loc="left")
         written += save(figure, out, name)
     return written
@@ -175,19 +182,30 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
     figure, (a, b, c) = blank(3, 15, 4.5)
     draw_curves(a, [(line["entrant"], number_of("m", line["setting"]), line) for line in lines if line["setting"].startswith("a:")])
     a.set(xlabel="block size m, 128 blocks, 2,048 steps", xscale="log", yscale="log")
+    name_ticks(a, [number_of("m", line["setting"]) for line in lines if line["setting"].startswith("a:")])
     draw_curves(b, [(line["entrant"], number_of("T", line["setting"]), line) for line in lines if line["setting"].startswith("b:")])
     b.set(xlabel="steps, 768 states", xscale="log", yscale="log")
-    layers = [line for line in lines if line["setting"].startswith("c:")]
-    c.barh([line["entrant"] for line in layers][::-1], [tokens_per_second(line) for line in layers][::-1])
+    name_ticks(b, [number_of("T", line["setting"]) for line in lines if line["setting"].startswith("b:")])
+    layers = [line for line in lines if line["setting"].startswith("c:")][::-1]
+    c.plot([tokens_per_second(line) for line in layers], [line["entrant"] for line in layers], linestyle="")
     c.set(xlabel="tokens a second of layers with as many parameters", xscale="log")
+    c.grid(axis="x", alpha=0.3)
+    c.tick_params(axis="x", which="both", labelrotation=45)
     return save(figure, out, "fig_throughput")
+
+
+def name_ticks(axis: Any, values: list[int]) -> None:
+    """Ticks at what was measured, by its number."""
+    ticks = sorted(set(values))
+    axis.set_xticks(ticks, [f"{value:,}" for value in ticks])
+    axis.minorticks_off()
 
 
 def draw_curves(axis: Any, points: list[tuple[str, int, dict[str, Any]]]) -> None:
     """Tokens a second: a line for each name."""
     for name in dict.fromkeys(name for name, _, _ in points):
         own = sorted((x, tokens_per_second(line)) for other, x, line in points if other == name)
-        axis.plot(*zip(*own, strict=True), marker="o", label=name)
+        axis.plot(*zip(*own, strict=True), label=name)
     axis.set(ylabel="tokens a second, forward and backward, one thread")
     if points:
         axis.legend(fontsize=7)

@@ -2,19 +2,21 @@
 
 A place is a row and a column of an experiment.  Its runs come in variants, by recipe, and in each variant the learning rate is chosen by
 validation.  The number that stands for a place is the test accuracy of the run that validates best; beside it stand mean and spread of
-all seeds at the chosen rate.
+all seeds at the chosen rate.  Runs of the paper's sizes (`--scale paper`) are variants of their own.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from statemix.paper import PaperValue
-from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_places
+from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_scales
 from statemix.sweep.select import cell_of
+
+FULL_SIZE = "the paper's size"
 
 
 @dataclass(frozen=True)
@@ -53,17 +55,23 @@ class Place:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A number of the paper and ours beside it; `parts` are the columns that an average needs."""
+    """A number of the paper and ours beside it: of the run that validates best, and mean and deviation of all with its recipe."""
 
     paper: PaperValue
-    accuracy: float | None
-    runs: int
-    deviation: float
-    variant: str
+    accuracy: float | None = None
+    mean: float = 0.0
+    deviation: float = 0.0
+    runs: int = 0
+    variant: str = ""
 
     @property
     def difference(self) -> float | None:
         return None if self.accuracy is None else self.accuracy - self.paper.accuracy
+
+    @property
+    def full_size(self) -> bool:
+        """Whether ours was run at the paper's sizes."""
+        return self.variant.endswith(FULL_SIZE)
 
 
 def result_of(entry: Entry) -> dict[str, Any]:
@@ -78,10 +86,17 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
     places = []
     for path in experiments:
         by_place: dict[tuple[str, str], list[Cell]] = defaultdict(list)
-        for cell in {cell.config.id: cell for cell in load_places(path)}.values():
+        for cell in cells_of(path, done):
             by_place[cell.row, cell.column].append(cell)
         places += [make_place(path.stem, row, column, cells, done) for (row, column), cells in by_place.items()]
     return places, complaints
+
+
+def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
+    """All cells of laptop scale, and those of the paper's that have been run; each run once."""
+    scales = load_scales(path)
+    full = [replace(cell, variant=f"{cell.variant}, {FULL_SIZE}") for cell in scales.get("paper", []) if cell.config.id in done]
+    return {cell.config.id: cell for cell in [*full, *scales["laptop"]]}.values()
 
 
 def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]) -> Place:
@@ -115,8 +130,8 @@ def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]
 def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
     best = None if place is None else place.best
     if best is None:
-        return Neighbour(value, None, 0, 0.0, "")
-    return Neighbour(value, best.accuracy, len(best.entries), best.choice.deviation, best.variant)
+        return Neighbour(value)
+    return Neighbour(value, best.accuracy, best.choice.mean, best.choice.deviation, len(best.entries), best.variant)
 
 
 def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
@@ -124,5 +139,6 @@ def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
     each = [neighbour(value, part) for part in parts]
     numbers = [one.accuracy for one in each if one.accuracy is not None]
     if len(numbers) < len(each):
-        return Neighbour(value, None, 0, 0.0, "")
-    return Neighbour(value, sum(numbers) / len(numbers), sum(one.runs for one in each), 0.0, "mean of the columns")
+        return Neighbour(value)
+    mean = sum(one.mean for one in each) / len(each)
+    return Neighbour(value, sum(numbers) / len(numbers), mean, runs=sum(one.runs for one in each), variant="mean of the columns")

@@ -158,11 +158,14 @@ def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
     for mixer, style in (("bdlru", "-"), ("hlru", "--")):
         points = sorted((run.m, run.perplexity) for run in best if run.mixer == mixer and run.m is not None)
         if points:
-            axis.plot(*zip(*points, strict=True), style, marker="o", label=KINDS[mixer])
+            axis.plot(*zip(*points, strict=True), linestyle=style, label=KINDS[mixer])
     others = [run for run in best if run.m is None]
     for i, run in enumerate(others):
         axis.axhline(run.perplexity, color=f"C{i + 2}", linestyle=":", label=run.label)
     axis.set(xlabel="block size or order m", ylabel="best validation perplexity", xscale="log")
+    ticks = sorted({run.m for run in best if run.m is not None})
+    axis.set_xticks(ticks, [str(m) for m in ticks])
+    axis.minorticks_off()
     if best:
         axis.legend(fontsize=7)
 
@@ -172,7 +175,7 @@ def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
     shown = with_widths(runs, {run.lr for run in runs if "b" in run.panels})
     for m in sorted({run.m for run in shown if run.m is not None}):
         points = sorted((run.states, run.perplexity) for run in shown if run.m == m and run.states is not None)
-        axis.plot(*zip(*points, strict=True), marker="o", label=f"m = {m}")
+        axis.plot(*zip(*points, strict=True), label=f"m = {m}")
     axis.set(xlabel="states of a layer", ylabel="validation perplexity", xscale="log")
     if shown:
         axis.legend(fontsize=7)
@@ -182,8 +185,8 @@ def draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel c: a point for each model."""
     for run in best_of_each(run for run in runs if "c" in run.panels):
         speed = speed_of(run.name, runs)
-        if speed is None:
-            continue
-        axis.plot(speed, run.perplexity, "o" if run.mixer == "bdlru" else "s", color="C0" if run.mixer == "bdlru" else "C1")
-        axis.annotate(run.label, (speed, run.perplexity), fontsize=7, xytext=(4, 4), textcoords="offset points")
+        if speed is not None:
+            axis.plot(speed, run.perplexity, linestyle="", fillstyle="full" if run.mixer == "bdlru" else "none", label=run.label)
     axis.set(xlabel="tokens per CPU second", ylabel="best validation perplexity")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize=7)

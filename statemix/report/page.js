@@ -12,8 +12,9 @@ function make(parent, name, attributes, text) {
   return node;
 }
 
+const DASHES = ["", "6 3", "2 3"];  // after eight colours, the same with dashes
 const kindOf = (row) => row.replace(/ m\d+$/, "").replace(/ k\d+$/, "");
-const sizeOf = (row) => { const found = row.match(/ [mk](\d+)$/); return found ? +found[1] : null; };
+const sizeOf = (row) => { const found = row.match(/ m(\d+)$/); return found ? +found[1] : null; };
 const unique = (values) => [...new Set(values)];
 const text = (value) => (value === null ? "–" : value.toFixed(3));
 
@@ -66,7 +67,7 @@ function tip(node, words) {
   node.addEventListener("mouseleave", () => { $("tip").style.display = "none"; });
 }
 
-const FRAME = { left: 50, right: 20, top: 14, bottom: 40, width: 720, height: 340 };
+const FRAME = { left: 50, right: 20, top: 14, bottom: 110, width: 720, height: 410 };
 const yOf = (value) => FRAME.top + (1 - value) * (FRAME.height - FRAME.top - FRAME.bottom);
 
 function frame(svg, ticks) {
@@ -75,7 +76,21 @@ function frame(svg, ticks) {
     make(svg, "line", { x1: FRAME.left, x2: FRAME.width - FRAME.right, y1: yOf(value), y2: yOf(value), stroke: "#e4e4e4" });
     make(svg, "text", { x: FRAME.left - 8, y: yOf(value) + 4, "text-anchor": "end" }, value);
   }
-  for (const [x, name] of ticks) make(svg, "text", { x, y: FRAME.height - 20, "text-anchor": "middle" }, name);
+  const y = FRAME.height - FRAME.bottom + 18, crowded = ticks.some(([, name]) => name.length > 7) && ticks.length > 4;
+  svg.setAttribute("viewBox", `0 0 ${FRAME.width} ${FRAME.height - (crowded ? 0 : 75)}`);
+  for (const [x, name] of ticks) {
+    const turned = crowded ? { "text-anchor": "end", transform: `rotate(-40 ${x} ${y})` } : { "text-anchor": "middle" };
+    make(svg, "text", { x, y, ...turned }, name);
+  }
+}
+
+function explain(line, colour, dash) {
+  const entry = document.createElement("span"), sample = document.createElementNS(SVG, "svg");
+  Object.entries({ width: 34, height: 12 }).forEach(([key, value]) => sample.setAttribute(key, value));
+  make(sample, "path", { d: "M0 6H34", stroke: colour, "stroke-width": 2, "stroke-dasharray": dash });
+  make(sample, "circle", { cx: 17, cy: 6, r: 4, fill: colour });
+  entry.append(sample, line);
+  $("legend").append(entry);
 }
 
 function drawPlot() {
@@ -86,18 +101,19 @@ function drawPlot() {
   const xOf = (place) => FRAME.left + ((names.indexOf(sizeOf(place.row) ?? place.row) + 0.5) / names.length) * width;
   frame(svg, names.map((name, i) => [FRAME.left + ((i + 0.5) / names.length) * width, typeof name === "number" ? `m = ${name}` : name]));
   const lines = unique(places.flatMap((p) => p.measured.map((m) => `${kindOf(p.row)}, ${m.variant}`)));
+  $("legend").replaceChildren();
   lines.forEach((line, i) => {
-    const colour = COLOURS[i % COLOURS.length];
+    const colour = COLOURS[i % COLOURS.length], dash = DASHES[Math.floor(i / COLOURS.length) % DASHES.length];
     const points = places.flatMap((p) => p.measured.filter((m) => `${kindOf(p.row)}, ${m.variant}` === line).map((m) => [p, m]));
     points.sort((a, b) => xOf(a[0]) - xOf(b[0]));
     const path = points.map(([p, m]) => `${xOf(p)},${yOf(m.mean)}`).join(" ");
-    make(svg, "polyline", { points: path, fill: "none", stroke: colour, "stroke-width": 2 });
+    make(svg, "polyline", { points: path, fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": dash });
     for (const [p, m] of points) {
       make(svg, "line", { x1: xOf(p), x2: xOf(p), y1: yOf(m.mean - m.deviation), y2: yOf(m.mean + m.deviation), stroke: colour });
       const dot = make(svg, "circle", { cx: xOf(p), cy: yOf(m.mean), r: 5, fill: colour, class: "point" });
       tip(dot, describe(p, m));
     }
-    make(svg, "text", { x: FRAME.width - FRAME.right, y: FRAME.height - FRAME.bottom - 8 - 15 * i, "text-anchor": "end", fill: colour }, line);
+    explain(line, colour, dash);
   });
   for (const p of places.filter((p) => p.paper !== null)) {
     const ring = make(svg, "circle", { cx: xOf(p), cy: yOf(p.paper), r: 8, fill: "none", stroke: "#555", "stroke-dasharray": "3 2" });
@@ -135,7 +151,8 @@ function drawSpectrum() {
   if (!spectrum) return;
   $("time").max = spectrum.steps.length - 1;
   const step = Math.min(+$("time").value, spectrum.steps.length - 1);
-  $("time-text").textContent = `step ${step + 1} of ${spectrum.steps.length}`;
+  const first = spectrum.bos ? 0 : 1, last = spectrum.steps.length - 1 + first;
+  $("time-text").textContent = step + first === 0 ? "the BOS token" : `token ${step + first} of ${last}`;
   $("shares").textContent = `${(100 * spectrum.negative).toFixed(1)} % of all eigenvalues are negative, ${(100 * spectrum.complex).toFixed(1)} % complex.`;
   make(svg, "circle", { cx: 160, cy: 160, r: 140, fill: "none", stroke: "#bbb" });
   make(svg, "path", { d: "M0 160H320M160 0V320", stroke: "#ddd" });

@@ -16,6 +16,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto
 table { border-collapse: collapse } th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd }
 td { font-variant-numeric: tabular-nums } td.solved { font-weight: 600; color: #1c7a3a } td.missing { color: #8a8a8a }
 svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-serif } .point, .eigenvalue { cursor: pointer }
+#legend { display: flex; flex-wrap: wrap; gap: .1rem 1.4rem; font-size: .85rem } #legend svg { display: inline; margin-right: .4rem }
 #tip { position: absolute; display: none; background: #1b1e23; color: #fff; padding: .4rem .7rem; border-radius: 4px; font-size: .8rem;
        white-space: pre; pointer-events: none } p.note { color: #555 } .wide { overflow-x: auto }
 """
@@ -23,11 +24,12 @@ svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-se
 BODY = """
 <h1>statemix: the paper's numbers and ours</h1>
 <p>{summary}</p>
-<p class=note>Dots are means over seeds, lines their standard deviation, dashed rings the paper's values. Hover for every run with its seed,
-rate, processor time and commit.</p>
+<p class=note>Dots are means over seeds, lines their standard deviation, dashed rings the paper's values; the table has the run that
+validates best, and the paper's value in brackets. Hover for every run with its seed, rate, processor time and commit.</p>
 <div class=controls><label>experiment <select id=experiment></select></label><label>task <select id=column></select></label>
 <span id=kinds></span><label>m up to <input id=largest type=range min=1 step=1> <span id=largest-text></span></label></div>
-<svg id=plot viewBox="0 0 720 340" width=720 role=img aria-label="accuracy by block size"></svg>
+<svg id=plot viewBox="0 0 720 410" width=720 role=img aria-label="accuracy by block size"></svg>
+<div id=legend></div>
 <p id=missing class=note></p><div class=wide><table id=cells></table></div>
 <section id=spectra><h2>Eigenvalues of trained transitions on S5</h2>
 <div class=controls><label>model <select id=spectrum></select></label>
@@ -37,7 +39,10 @@ rate, processor time and commit.</p>
 {pictures}
 <div id=tip></div>
 """
-PICTURES = {"fig_throughput": "Throughput on this machine", "fig_language": "Language models of about two million parameters"}
+PICTURES = {
+    "fig_throughput": "Throughput on a CPU, as committed with the report",
+    "fig_language": "Language models of about two million parameters",
+}
 
 
 def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]) -> None:
@@ -103,4 +108,5 @@ def spectrum_of(place: Place) -> dict[str, Any] | None:
     measured = place.best and result_of(place.best.chosen).get("measured", {})
     if not measured or "eigenvalues" not in measured:
         return None
-    return {"row": place.row, "steps": measured["eigenvalues"], "negative": measured["negative"], "complex": measured["complex"]}
+    bos = place.best is not None and place.best.chosen.config["model"]["bos"]
+    return {"row": place.row, "bos": bos, "steps": measured["eigenvalues"], **{share: measured[share] for share in ("negative", "complex")}}

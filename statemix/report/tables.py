@@ -24,13 +24,23 @@ def axes(grid: Grid) -> tuple[list[str], list[str]]:
 
 
 def number(n: Neighbour | None) -> str:
-    """Ours, its spread if there are several runs, and the paper's in brackets; a dot where nothing has been run."""
+    """Ours; mean, spread and number of seeds if there are several; the paper's and the difference in brackets.
+
+    A dot is a cell where nothing has been run, a dagger a value that is commented out in the paper's source.
+    """
     if n is None:
         return ""
-    if n.accuracy is None:
-        return f"· ({n.paper.accuracy:.3f})"
-    spread = f" ± {n.deviation:.3f}" if n.deviation else ""
-    return f"{n.accuracy:.3f}{spread} ({n.paper.accuracy:.3f})"
+    paper = f"{n.paper.accuracy:.3f}{'' if n.paper.printed else '†'}"
+    if n.accuracy is None or n.difference is None:
+        return f"· ({paper})"
+    several = n.runs > 1 and n.paper.column != "overall"
+    seeds = f" [{n.mean:.3f} ± {n.deviation:.3f}, {n.runs}]" if several else ""
+    return f"{n.accuracy:.3f}{seeds} ({paper}, {signed(n.difference)})"
+
+
+def signed(difference: float) -> str:
+    """With its sign, a minus as long as a plus; nothing is not signed."""
+    return f"{difference:+.3f}".replace("-", "−") if abs(difference) >= 0.0005 else "0"
 
 
 def markdown(grid: Grid) -> str:
@@ -42,13 +52,14 @@ def markdown(grid: Grid) -> str:
 
 def latex(grid: Grid) -> str:
     rows, columns = axes(grid)
-    escape: Callable[[str], str] = lambda text: text.replace("_", r"\_").replace("±", r"$\pm$").replace("·", "--")  # noqa: E731
+    marks = str.maketrans({"_": r"\_", "±": r"$\pm$", "·": "--", "−": "$-$", "†": r"\dag"})
+    escape: Callable[[str], str] = lambda text: text.translate(marks)  # noqa: E731
     lines = [rf"\begin{{tabular}}{{l{'c' * len(columns)}}}", r"\toprule", " & ".join(["", *map(escape, columns)]) + r" \\", r"\midrule"]
     lines += [" & ".join([escape(row), *(escape(number(grid.get((row, column)))) for column in columns)]) + r" \\" for row in rows]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-FIELDS = ("table", "model", "task", "paper", "ours", "difference", "runs", "deviation", "recipe")
+FIELDS = ("table", "model", "task", "paper", "ours", "difference", "runs", "mean", "deviation", "recipe", "size", "printed")
 
 
 def comma_separated(neighbours: list[Neighbour]) -> str:
@@ -57,8 +68,9 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(FIELDS)
     for n in neighbours:
-        ours = ["", "", 0, "", ""] if n.accuracy is None else [n.accuracy, n.difference, n.runs, n.deviation, n.variant]
-        writer.writerow([n.paper.table, n.paper.row, n.paper.column, n.paper.accuracy, *ours])
+        size = "paper" if n.full_size else "smaller"
+        ours = [""] * 7 if n.accuracy is None else [n.accuracy, n.difference, n.runs, n.mean, n.deviation, n.variant, size]
+        writer.writerow([n.paper.table, n.paper.row, n.paper.column, n.paper.accuracy, *ours, n.paper.printed])
     return out.getvalue()
 
 
@@ -66,9 +78,22 @@ def coverage(neighbours: list[Neighbour]) -> str:
     """How many of the paper's numbers have a measured neighbour, and how many of those agree."""
     measured = [n for n in neighbours if n.difference is not None]
     close = [n for n in measured if abs(n.difference or 0.0) <= CLOSE]
-    by_table = []
+    lines = []
     for table, grid in grids(neighbours).items():
-        have = sum(n.accuracy is not None for n in grid.values())
-        by_table.append(f"{table}: {have} of {len(grid)} measured")
+        have, unprinted = sum(n.accuracy is not None for n in grid.values()), sum(not n.paper.printed for n in grid.values())
+        note = f", {unprinted} of which are commented out in the paper's source" if unprinted else ""
+        lines.append(f"{table}: {have} of {len(grid)} measured{note}")
+    once = sum(n.runs == 1 for n in measured if n.paper.column != "overall")
+    lines.append(f"{sum(n.full_size for n in measured)} at the paper's size, the others at a smaller one; {once} rest on one seed")
     last = f"{len(measured)} of the paper's {len(neighbours)} values have a measured neighbour; {len(close)} of those agree within {CLOSE}."
-    return "\n".join([*by_table, last])
+    return "\n".join([*lines, last])
+
+
+def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
+    """The largest differences, whose reasons a reader will ask for."""
+    measured = [n for n in neighbours if n.difference is not None and n.paper.column != "overall" and n.paper.printed]
+    lines = ["| table | model | task | ours | paper | difference | runs | recipe |", "|---|---|---|---|---|---|---|---|"]
+    for n in sorted(measured, key=lambda n: -abs(n.difference or 0.0))[:count]:
+        numbers = f"{n.accuracy:.3f} | {n.paper.accuracy:.3f} | {signed(n.difference or 0.0)} | {n.runs}"
+        lines.append(f"| {n.paper.table} | {n.paper.row} | {n.paper.column} | {numbers} | {n.variant} |")
+    return "\n".join(lines) + "\n"

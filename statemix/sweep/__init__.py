@@ -1,8 +1,21 @@
 """Sweeps: the cells of an experiment, the ledger of what has been run, and the engines that run the rest."""
 
 from statemix.sweep.ledger import Entry, Ledger
-from statemix.sweep.plan import Cell, grid, load_cells, load_places, share
+from statemix.sweep.plan import Cell, grid, load_cells, load_places, load_scales, share
 from statemix.sweep.run import SweepSummary, sweep
 from statemix.sweep.select import Choice, choose
 
-__all__ = ["Cell", "Choice", "Entry", "Ledger", "SweepSummary", "choose", "grid", "load_cells", "load_places", "share", "sweep"]
+__all__ = [
+    "Cell",
+    "Choice",
+    "Entry",
+    "Ledger",
+    "SweepSummary",
+    "choose",
+    "grid",
+    "load_cells",
+    "load_places",
+    "load_scales",
+    "share",
+    "sweep",
+]

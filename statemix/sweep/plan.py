@@ -60,6 +60,12 @@ def load_places(path: Path, scale: str = "laptop") -> list[Cell]:
     return cells
 
 
+def load_scales(path: Path) -> dict[str, list[Cell]]:
+    """The cells of an experiment at each of its scales."""
+    scales = SCALES if inspect.signature(load_experiment(path).cells).parameters else SCALES[:1]
+    return {scale: load_places(path, scale) for scale in scales}
+
+
 def load_cells(path: Path, scale: str = "laptop") -> list[RunConfig]:
     """The configs that an experiment yields, each once."""
     return list({cell.config.id: cell.config for cell in load_places(path, scale)}.values())
