@@ -40,7 +40,7 @@ validates best, and the paper's value in brackets. Hover for every run with its 
 <div id=tip></div>
 """
 PICTURES = {
-    "fig_throughput": "Throughput on a CPU, as committed with the report",
+    "fig_throughput": "Throughput on a CPU",
     "fig_language": "Language models of about two million parameters",
 }
 
