@@ -96,6 +96,17 @@ def test_radii_stay_within_their_bound(name):
         assert torch.allclose(bound, 1 - a0.amin(-1), rtol=0, atol=1e-12)
 
 
+def test_an_order_reaches_further_than_its_gates():
+    """1 − a_0 does not bound an H-LRU's eigenvalues; its m-th root does, and is attained."""
+    layer = HLRU(4, 1, 2).double()
+    x = torch.zeros(1, 1, 4, dtype=torch.float64)
+    with torch.no_grad():
+        layer.W_g.bias.copy_(torch.tensor([0.0, 0.81, 0.19], dtype=torch.float64).clamp_min(1e-300).log())
+    radius = Spectrum(eigenvalues(transitions(layer, x))).radii.amax().item()
+    assert radius == pytest.approx(0.9, abs=1e-12)
+    assert radius_bound(layer, x).item() == pytest.approx(radius, abs=1e-12)
+
+
 def gates_of(matrix, m):
     """Raw gates whose softmax is a permutation matrix, and whose input gate is shut."""
     return torch.nn.functional.pad(LOUD * torch.as_tensor(matrix, dtype=torch.float32), (0, 1))

@@ -12,8 +12,8 @@ not.  What they add depends on s and on the input, so their layer must see the l
     layer 2    v ← v (s u s⁻¹)     gates depend on the input and on the output of layer 1
 
 This is a chain of quotients, S4 / V4 = S3 and V4 = Z2 × Z2, a layer to each factor.  By the theorem of Krohn and Rhodes (1965) a simple
-group that a cascade can count in must be counted in by one of its parts.  So with any number of layers blocks of non-negative gates must
-be as large as the hardest simple factor needs:
+group that a cascade can count in must be counted in by one of its parts.  So with any number of layers, at a given precision, blocks of
+non-negative gates must be as large as the hardest simple factor needs:
 
     S_n   factors        one layer   any depth
     S2    Z2                 2           2

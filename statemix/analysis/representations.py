@@ -2,10 +2,15 @@
 
 Rows of A have an L1 norm of at most one, so ‖A x‖_∞ ≤ ‖x‖_∞.  If an element g of a group acts by A_g and its powers return to the identity,
 A_g⁻¹ is a power of A_g and has such rows too.  So A_g keeps every ‖x‖_∞, and the only matrices which do are **signed permutations**: one
-±1 in every row and column.  Gates that are not negative leave the permutations.
+±1 in every row and column.  Gates that are not negative leave the permutations.  So a block of size m carries every group that embeds into
+the (signed) permutations of m things.
 
-A block of size m can carry a group exactly if and only if the group has a faithful homomorphism into the (signed) permutations of m
-things.  Several blocks together help no more where all normal subgroups but the trivial one share an element, as in S3, S4 and S5.
+It carries no others but quotients of their subgroups.  Let states that stand for different elements stay a fixed distance apart (without
+which no finite precision tells them apart).  Products of such matrices have limits, among them a projection P of norm one on whose range
+they act without loss; that range is again a space with a largest entry, of some k ≤ m entries, and they permute these, with signs.  What
+P forgets may differ for one and the same element, hence the quotient.  Such a group's order divides that of the (signed) permutations,
+which settles the table.  Several blocks help no more: quotients of subgroups of products of blocks are abelian for m = 2 (2-groups with
+signs), have a second derived group of one element for m = 3 without signs, and are solvable for m ≤ 4; S3, S4 and S5 in turn are not.
 
     S_n   gates ≥ 0   signed gates
     S2       2            1           −1 is a signed permutation of one thing
@@ -13,7 +18,8 @@ things.  Several blocks together help no more where all normal subgroups but the
     S4       4            3           the rotations of the cube permute its three axes, with signs
     S5       5            5
 
-An accuracy of one on short sequences below these sizes is possible, of a state that contracts slowly enough; on long ones it is not.
+An accuracy of one on short sequences below these sizes is possible, of a state that contracts slowly enough; on long ones, at a given
+precision, it is not.
 """
 
 import itertools

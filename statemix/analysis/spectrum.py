@@ -3,7 +3,12 @@
     BD-LRU   A[t], the m × m state gates of a block, after normalisation
     H-LRU    the companion matrix of (a_1[t] .. a_m[t])
 
-With softmax gates a row of A sums to 1 − a_0, so |λ| ≤ 1 − min a_0.  For m = 2 there is a closed form,
+With softmax gates a row of a BD-LRU's A sums to 1 − a_0, so |λ| ≤ 1 − a_0 of the row where that is largest.  The paper has the same
+bound for an H-LRU, where it does not hold: a = (0, 0.81) with a_0 = 0.19 has λ = ±0.9.  There λᵐ = Σ a_i λᵐ⁻ⁱ, and |λ| ≤ 1 gives
+
+    |λ|ᵐ ≤ Σ |a_i| = 1 − a_0,
+
+which that example attains.  For m = 2 there is a closed form,
 
     λ = (p + s ± √((p − s)² + 4 q r)) / 2        of ((p, q), (r, s)),
 
@@ -72,6 +77,9 @@ class Spectrum:
 
 
 def radius_bound(layer: nn.Module, x: Float[Tensor, "B T d"]) -> Float[Tensor, "B T n"]:
-    """1 − min a_0 over the rows of a block, for gates whose rows have an L1 norm of one; an H-LRU's other rows shift, and give 1."""
+    """What no eigenvalue of a block, or channel, exceeds: the largest L1 norm of a row of A, or the m-th root of 1 − a_0."""
     norms = transitions(layer, x).detach().abs().sum(-1)
+    if isinstance(layer, HLRU):
+        total = norms[..., 0]  # the row of gates; the others shift
+        return torch.where(total <= 1, total ** (1 / layer.state_shape[1]), total)
     return norms.amax(-1)
