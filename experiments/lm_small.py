@@ -25,7 +25,7 @@ from typing import Any, Literal
 import tyro
 
 PRESETS = ("bdlru-m1", "bdlru-m2", "bdlru-m4", "bdlru-m8", "bdlru-m16", "hlru-m2", "hlru-m4", "hlru-m16", "lstm", "mamba2", "deltanet")
-LEARNING_RATES = (4e-3, 2e-3, 8e-3)  # panel b has the first
+LEARNING_RATES = (4e-3, 2e-3, 8e-3, 1.6e-2)  # panel b has the first
 MATRIX_RATE = 5  # times the learning rate: that of matrices, with Muon
 SCALES = (0.5, 2.0)
 Panel = Literal["a", "b", "c"]
