@@ -146,6 +146,16 @@ def test_pointwise_gates_see_their_own_channel_alone():
     assert "W_g.project.weight" in BDLRU(D, 5, 2, selectivity="pointwise").state_dict()
 
 
+@pytest.mark.parametrize("cls", [BDLRU, HLRU])
+@pytest.mark.parametrize("selectivity", ["full", "pointwise", "none"])
+@pytest.mark.parametrize("n", [3, 6])
+def test_sharpening_multiplies_all_raw_gates_by_the_factor(cls, selectivity, n):
+    mixer, x = make(cls, {"selectivity": selectivity}, n=n), torch.randn(2, 5, D, dtype=torch.float64)
+    before = mixer.W_g(x).clone()
+    mixer.sharpen(2.0)
+    torch.testing.assert_close(mixer.W_g(x), 2.0 * before, rtol=0, atol=0)
+
+
 @every_variant
 def test_every_parameter_gets_a_gradient(cls, options):
     mixer = make(cls, options)

@@ -79,3 +79,8 @@ def make_gates(
     """A module from x (..., d) to raw gates (..., rows, columns)."""
     check_choice("selectivity", selectivity, SELECTIVITY)
     return SELECTIVITY[selectivity](d_model, rows, columns, device=device, dtype=dtype)
+
+
+def linear_parameters(gates: nn.Module) -> list[nn.Parameter]:
+    """The parameters that raw gates are jointly linear in: all but those of a projection of the input, which `weight` multiplies again."""
+    return [p for name, p in gates.named_parameters() if not name.startswith("project.")]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.nn.modules.module import _has_any_global_hook
 
-from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, make_gates
+from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, linear_parameters, make_gates
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
 from statemix.ops.layer import Inputs, Weights, find_layer_kernel, is_worthwhile, recurrent_layer
 from statemix.ops.normalise import find_normaliser
@@ -69,7 +69,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
         """Multiply the raw gates: rows come closer to choosing a single entry, and states last longer."""
         if self.gate not in SATURATING:
             raise ValueError(f"Only gates that saturate can be sharpened ({', '.join(SATURATING)}), got {self.gate!r}.")
-        torch._foreach_mul_(list(self.W_g.parameters()), factor)
+        torch._foreach_mul_(linear_parameters(self.W_g), factor)
 
     @property
     def state_size(self) -> int:
