@@ -123,9 +123,47 @@ def test_users_add_a_task_with_one_function():
         del TASKS["test_mine"]
 
 
+def test_own_names_go_before_patterns():
+    """a1 is no group, so the name is free; s3 is one."""
+    try:
+        register_task("a1")(own_task)
+        assert find_task("a1").name == "own"
+        assert find_task("a4").name == "a4"
+        register_task("a1")(own_task)  # a file imported again registers again
+    finally:
+        TASKS.pop("a1", None)
+    with pytest.raises(ValueError, match="The task name 's3' is taken by a group. Choose another for test_tasks.own_task"):
+        register_task("s3")(own_task)
+
+
+def own_task() -> Task:
+    return Task("own", 3, 3, lambda count, length, rng: Examples(np.zeros((count, length)), np.zeros((count, length))), 8)
+
+
+def test_a_namesake_does_not_replace_a_built_in_task():
+    def parity() -> Task:
+        return own_task()
+
+    parity.__qualname__ = "parity"
+    with pytest.raises(ValueError, match="'parity' is taken by statemix.tasks.chomsky.parity. Choose another for test_tasks.parity"):
+        register_task("parity")(parity)
+    assert find_task("parity").name == "parity"
+
+
+@pytest.mark.parametrize("name", [*TASKS, "s2", "a6", "z999"])
+def test_the_length_of_a_task_fits_it(name):
+    task = find_task(name)
+    assert task.fits(task.length)
+    assert len(task.examples(2, task.length, np.random.default_rng(0), training=True)) == 2
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: find_task("s3", {"order": 4}), "The name of task 's3' spells its `order`, 3: leave that option out, got 4"),
+        (lambda: find_task("Z7", {"family": "s"}), "The name of task 'Z7' spells its `family`, 'Z': leave that option out"),
+        (lambda: find_task("compress", {"score_all": "False"}), r"must be of type bool \(true or false\), got 'False'"),
+        (lambda: find_task("copy", {"tokens": True}), "`tokens` of task 'copy' must be of type int, got True"),
         (lambda: find_task("s5x"), "Unknown task 's5x'. Available: .*compress, copy, recall, s2 .. s6"),
         (lambda: find_task("s9"), "The group S9 is out of range: s2 .. s6 fit"),
         (lambda: find_task("copy", {"token": 3}), "Unknown option of task 'copy': 'token'. Available: vocab, tokens"),

@@ -81,6 +81,6 @@ def make_gates(
     return SELECTIVITY[selectivity](d_model, rows, columns, device=device, dtype=dtype)
 
 
-def linear_parameters(gates: nn.Module) -> list[nn.Parameter]:
+def linear_parameters(gates: nn.Module) -> list[Tensor]:
     """The parameters that raw gates are jointly linear in: all but those of a projection of the input, which `weight` multiplies again."""
     return [p for name, p in gates.named_parameters() if not name.startswith("project.")]

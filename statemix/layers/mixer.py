@@ -13,7 +13,8 @@ and calling `step` T times is the same as calling `forward` once.  Any `nn.Modul
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from types import NoneType, UnionType
+from typing import Any, Protocol, TypeVar, Union, get_args, get_origin, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -37,6 +38,7 @@ class Mixer(Protocol):
 
 MIXERS: dict[str, type[nn.Module]] = {}
 MixerClass = TypeVar("MixerClass", bound=type[nn.Module])
+SPELT = {"bool": bool, "int": int, "float": float, "str": str, "None": NoneType}  # what a command line or a JSON file can spell
 
 
 def register_mixer(name: str) -> Callable[[MixerClass], MixerClass]:
@@ -77,8 +79,9 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
     check_choice("mixer", name, MIXERS)
     signature = inspect.signature(MIXERS[name])
     own = [p for p in signature.parameters.values() if p.name not in ("d_model", "device", "dtype")]
-    for option in options:
+    for option, value in options.items():
         check_choice(f"option of mixer {name!r}:", option, [p.name for p in own])
+        check_option(f"mixer {name!r}", option, value, signature.parameters[option].annotation)
     missing = [p.name for p in own if p.default is p.empty and p.name not in options]
     if missing:
         raise ValueError(f"The mixer {name!r} needs {', '.join(missing)}: got {', '.join(options) or 'no options'}.")
@@ -86,6 +89,18 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
     if not isinstance(mixer, Mixer):
         raise ValueError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
     return mixer
+
+
+def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:
+    """`value` is what `annotation` asks for, where that is one of the types in SPELT, or a choice of them."""
+    annotation = SPELT.get(annotation, annotation) if isinstance(annotation, str) else annotation
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if not all(kind in SPELT.values() for kind in kinds):
+        return
+    allowed = kinds + (int,) * (float in kinds)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
+        spelt = " or ".join({bool: "bool (true or false)", NoneType: "null"}.get(kind, kind.__name__) for kind in kinds)
+        raise ValueError(f"The option `{name}` of {owner} must be of type {spelt}, got {value!r}.")
 
 
 def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor) -> tuple[Tensor, Any]:

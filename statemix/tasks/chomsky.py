@@ -15,6 +15,7 @@ import numpy as np
 from statemix.tasks.task import IGNORE, Examples, Task, Tokens, register_task
 
 MODULUS = 5
+LENGTH = 40  # of training words; the longest that fits, if this one does not
 PLUS, MINUS, TIMES, OPEN, CLOSE = range(MODULUS, MODULUS + 5)
 Generator = np.random.Generator
 Words = Callable[[int, int, Generator], Tokens]  # (count, length, rng) to words (count, length)
@@ -46,7 +47,8 @@ def answer_task(name: str, letters: int, classes: int, words: Words, answers: An
             targets[rows, end] = answers(inputs[rows, :end])
         return targets
 
-    return Task(name, letters + 1, classes, draw, 40, solve=solve, lengths=lengths, fits=fits, train_draw=draw_up_to)
+    length = max(filter(fits, range(1, LENGTH + 1)))
+    return Task(name, letters + 1, classes, draw, length, solve=solve, lengths=lengths, fits=fits, train_draw=draw_up_to)
 
 
 @register_task("parity")

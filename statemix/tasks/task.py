@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from statemix.layers.mixer import check_option
+
 IGNORE = -100  # a target that nobody predicts
 Tokens = NDArray[np.int64]
 
@@ -98,12 +100,19 @@ def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Ta
         raise TypeError(f'`register_task` takes a name, got {name!r}. Write @register_task("mine").')
 
     def register(make: Callable[..., Task]) -> Callable[..., Task]:
-        if name in TASKS and TASKS[name].__qualname__ != make.__qualname__:
-            raise ValueError(f"The task name {name!r} is taken by {TASKS[name].__module__}.{TASKS[name].__qualname__}.")
+        if name in TASKS and origin(TASKS[name]) != origin(make):
+            raise ValueError(f"The task name {name!r} is taken by {origin(TASKS[name])}. Choose another for {origin(make)}.")
+        if name not in TASKS and is_spelt(name):
+            raise ValueError(f"The task name {name!r} is taken by a group. Choose another for {origin(make)}.")
         TASKS[name] = make
         return make
 
     return register
+
+
+def origin(make: Callable[..., Task]) -> str:
+    """Where a function comes from: the same after a reload, another for a namesake."""
+    return f"{make.__module__}.{make.__qualname__}"
 
 
 def register_pattern(pattern: str, name: str, options: Callable[[re.Match[str]], dict[str, Any]]) -> None:
@@ -111,26 +120,35 @@ def register_pattern(pattern: str, name: str, options: Callable[[re.Match[str]],
     PATTERNS.append((re.compile(pattern, re.IGNORECASE), name, options))
 
 
+def resolve(name: str) -> tuple[str, dict[str, Any]]:
+    """The registered name that `name` stands for, and the options that it spells."""
+    matches = [(pattern.fullmatch(name), target, read) for pattern, target, read in PATTERNS if name not in TASKS]
+    return next(((target, read(match)) for match, target, read in matches if match is not None), (name, {}))
+
+
+def is_spelt(name: str) -> bool:
+    """Whether a pattern makes a task of `name`, and not only matches it."""
+    target, spelt = resolve(name)
+    try:
+        return target != name and bool(TASKS[target](**spelt))
+    except ValueError:
+        return False
+
+
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
     """The task called `name`, made with `options`."""
-    asked, chosen = name, dict(options or {})
-    spelt: dict[str, Any] = {}  # options that the name itself tells
-    for pattern, target, read in PATTERNS:
-        match = pattern.fullmatch(name)
-        if match is not None:
-            name, spelt = target, read(match)
-            chosen = {**spelt, **chosen}
-    if name not in TASKS:
+    target, spelt = resolve(name)
+    if target not in TASKS:
         raise ValueError(f"Unknown task {name!r}. Available: {', '.join(known_tasks())}.")
-    parameters = inspect.signature(TASKS[name]).parameters
-    for option in chosen:
+    chosen, parameters = dict(options or {}), inspect.signature(TASKS[target]).parameters
+    for option, value in chosen.items():
+        if option in spelt:
+            raise ValueError(f"The name of task {name!r} spells its `{option}`, {spelt[option]!r}: leave that option out, got {value!r}.")
         if option not in parameters:
             known = ", ".join(p for p in parameters if p not in spelt) or "none"
-            raise ValueError(f"Unknown option of task {asked!r}: {option!r}. Available: {known}.")
-        kind = parameters[option].annotation
-        if kind in (int, bool, str) and type(chosen[option]) is not kind:
-            raise ValueError(f"The option `{option}` of task {name!r} must be of type {kind.__name__}, got {chosen[option]!r}.")
-    return TASKS[name](**chosen)
+            raise ValueError(f"Unknown option of task {name!r}: {option!r}. Available: {known}.")
+        check_option(f"task {name!r}", option, value, parameters[option].annotation)
+    return TASKS[target](**spelt, **chosen)
 
 
 def known_tasks() -> list[str]:
