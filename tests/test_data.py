@@ -12,7 +12,7 @@ from texts import little_data, write_texts
 
 from statemix.cli import main
 from statemix.data import collate, open_data
-from statemix.data.prepare import PrepareConfig, prepare
+from statemix.data.prepare import PrepareConfig, cut_of, prepare
 from statemix.data.sources import PACKAGES, open_source
 from statemix.data.tokenizer import EOT, load_tokenizer, train_bpe
 from statemix.data.tokens import Piece, epoch_order, windows_of_step
@@ -41,12 +41,13 @@ def test_text_files_are_documents(tmp_path):
     for i, text in enumerate(DOCUMENTS):
         (tmp_path / f"{i}.txt").write_text(text)
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\xff")
+    (tmp_path / "2.txt").rename(tmp_path / "UP.TXT")
     source = open_source(str(tmp_path))
     assert list(source.read()) == DOCUMENTS
     assert list(source.read()) == DOCUMENTS  # again, from the start
 
 
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz"])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "ROWS.JSONL", "Rows.JSONL.gz"])
 def test_lines_of_json_are_documents(tmp_path, name):
     path = write_lines(tmp_path / name, [{"id": i, "text": text} for i, text in enumerate(DOCUMENTS)])
     assert list(open_source(str(path)).read()) == DOCUMENTS
@@ -66,6 +67,13 @@ def test_rows_of_parquet_are_documents(tmp_path):
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "rows.parquet").read_bytes()[:100])
     with pytest.raises(ValueError, match=r"cut.parquet is not a Parquet file, or was cut short"):
         list(open_source(str(tmp_path / "cut.parquet")).read())
+    whole = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "pages.parquet").write_bytes(whole[:4] + b"\xff" * 150 + whole[154:])
+    with pytest.raises(ValueError, match=r"pages.parquet is damaged or cut short: "):
+        list(open_source(str(tmp_path / "pages.parquet")).read())
+    (tmp_path / "footer.parquet").write_bytes(whole[:-100] + b"\xff" * 80 + whole[-20:])
+    with pytest.raises(ValueError, match=r"footer.parquet is not a Parquet file, or was cut short"):
+        list(open_source(str(tmp_path / "footer.parquet")).read())
 
 
 def test_datasets_are_streamed(tmp_path):
@@ -100,6 +108,13 @@ def test_packages_are_found_without_being_imported(tmp_path, monkeypatch):
         ("x.jsonl", b'["a"]\n', r"line 1, must be a JSON object, got '\[\"a\"\]'"),
         ("x.jsonl", b'{"body": "a"}\n', r"line 1, has no 'text'. Available: body. Choose one with --field"),
         ("x.jsonl", b'{"text": 3}\n', r"line 1,: 'text' must be text, got int"),
+        ("x.jsonl.gz", b"not packed", r"x.jsonl.gz is damaged or cut short: Not a gzipped file"),
+        ("x.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99)[:-12], r"x.jsonl.gz is damaged or cut short: "),
+        ("x.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:12] + b"\xff" * 30, r"x.jsonl.gz is damaged or cut short: "),
+        ("x.json", b'{"text": "a"}', r"x.json is not plain text, .*Name it .jsonl if every line is a JSON object"),
+        ("X.JSON", b'{"text": "a"}', r"X.JSON is not plain text, .*Name it .jsonl if every line is a JSON object"),
+        ("x.csv", b"text\na\n", r"x.csv is not plain text, .*Turn it into JSON lines or Parquet"),
+        ("x.txt.gz", gzip.compress(b"text"), r"x.txt.gz is not plain text, .*Unpack it, or name it .jsonl.gz"),
         ("x.txt", b"a", r"A single document of 1 characters is too short"),
     ],
 )
@@ -172,6 +187,86 @@ def test_of_a_single_document_the_end_is_held_out(tmp_path):
     (train,), (held_out,) = (bytes_of(data.split(name), data.tokenizer) for name in ("train", "validation"))
     assert bytes(train.astype(np.uint8)).decode() + bytes(held_out.astype(np.uint8)).decode() == text
     assert bytes(held_out.astype(np.uint8)).startswith(b"line ")
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "cut"),
+    [
+        ("title\n" + "x" * 994, 0.1, 900),  # no line begins near
+        ("x" * 880 + "\n" + "y" * 119, 0.1, 881),
+        ("a\n" + "x" * 98, 0.9, 9),
+        ("x" * 100, 0.5, 50),
+    ],
+)
+def test_a_line_is_not_cut_if_one_begins_near(text, share, cut):
+    assert cut_of(text, share) == cut
+
+
+@pytest.mark.parametrize(("documents", "share"), [(2, 0.9), (3, 0.99)])
+def test_something_is_left_to_train_on(tmp_path, documents, share):
+    path = write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in DOCUMENTS[:documents]])
+    meta = prepare(open_source(str(path)), PrepareConfig(vocab=257, validation=share), tmp_path / "out", quiet)
+    assert (meta.splits["train"].documents, meta.splits["validation"].documents) == (1, documents - 1)
+
+
+def test_a_tokenizer_neither_cuts_nor_pads(tmp_path, data, monkeypatch):
+    import tokenizers
+
+    def cutting():
+        tokenizer = tokenizers.Tokenizer.from_file(str(data.tokenizer))
+        tokenizer.enable_truncation(8)
+        tokenizer.enable_padding(length=64)
+        return tokenizer
+
+    tokenizer, text = cutting(), "the cat sees a dog at night. " * 9
+    tokenizer.save(str(tmp_path / "cutting.json"))
+    whole = load_tokenizer(str(data.tokenizer)).encode(text).ids
+    assert load_tokenizer(str(tmp_path / "cutting.json")).encode(text).ids == whole != tokenizer.encode(text).ids
+
+    class Hub:
+        from_pretrained = staticmethod(lambda name: tokenizer)
+
+    monkeypatch.setattr(tokenizers, "Tokenizer", Hub)
+    assert load_tokenizer("somebody/cutting").encode(text).ids == whole
+
+
+def test_ids_of_a_tokenizer_may_have_gaps(tmp_path, data):
+    tokenizer = json.loads(data.tokenizer.read_text())
+    (token,) = (token for token, index in tokenizer["model"]["vocab"].items() if index == data.meta.vocab - 1)
+    tokenizer["model"]["vocab"][token] = 70_000
+    (tmp_path / "gaps.json").write_text(json.dumps(tokenizer))
+    texts = write_texts(tmp_path / "texts", documents=8)
+    meta = prepare(open_source(str(texts)), PrepareConfig(tokenizer=str(tmp_path / "gaps.json")), tmp_path / "out", quiet)
+    assert (meta.vocab, meta.dtype) == (70_001, "<u4")
+
+
+def test_texts_of_equal_sizes_are_not_the_same(tmp_path):
+    """Their descriptions differ by hashes; data that has none can be read, and is called as it was."""
+    from statemix.lm.trainer import FIRST_DIGESTS, digest
+
+    found = []
+    for name, word in (("a", "cat"), ("b", "dog"), ("c", "cat")):
+        lines = write_lines(tmp_path / "rows.jsonl", [{"text": f"{i} {word}"} for i in range(9)])
+        prepare(open_source(str(lines)), PrepareConfig(vocab=257, validation=0.5), tmp_path / name, quiet)
+        found.append(digest(open_data(tmp_path / name)))
+    assert found[0] == found[2] != found[1]
+    path = tmp_path / "a" / "data.json"
+    old = json.loads(path.read_text())
+    del old["empty"]
+    for split in old["splits"].values():
+        for shard in split["shards"]:
+            del shard["hash"]
+    path.write_text(json.dumps(old))
+    assert open_data(tmp_path / "a").meta.splits["train"].shards[0].hash == ""
+    assert digest(open_data(tmp_path / "a")) not in found
+    assert set(FIRST_DIGESTS.values()) == {"5cea3e064435b13c"}
+
+
+def test_empty_documents_are_counted(tmp_path, capsys):
+    write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in [*DOCUMENTS, "", " \n", None]])
+    main(["lm", "prepare", str(tmp_path / "rows.jsonl"), "--vocab", "257", "--out", str(tmp_path / "out")])
+    assert "3 empty documents left out" in capsys.readouterr().out
+    assert open_data(tmp_path / "out").meta.empty == 3
 
 
 def test_tokenizers(tmp_path, data):

@@ -15,7 +15,7 @@ from statemix.data.tokens import open_data
 from statemix.lm import load_model, save_model
 from statemix.lm.evaluate import Perplexity, measure_perplexity
 from statemix.lm.generate import Sampling, choose, generate_tokens
-from statemix.lm.text import read_held_out
+from statemix.lm.text import read_held_out, read_text
 from statemix.models import LanguageModel, LMConfig
 
 TEXT = "the cat sat on the mat, the dog ate the cat's hat; and that was that. " * 6
@@ -247,11 +247,21 @@ def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, ca
     assert [stretch["first"] for stretch in line["stretches"]] == [0, 16, 32, 64]
 
 
-@pytest.mark.parametrize(("data", "message"), [(b"", "is empty"), (b"\xff\xfe\x00", "is not a text in UTF-8")])
+@pytest.mark.parametrize(
+    ("data", "message"), [(b"", "is empty"), (b"\xff\xfe\x00", "is not UTF-8 text: byte 0xff"), (b"a\0b", "holds a zero byte at 1")]
+)
 def test_texts_that_are_none(directory, tmp_path, data, message):
     (tmp_path / "text.txt").write_bytes(data)
     with pytest.raises(SystemExit, match=message):
         main(["lm", "eval", str(directory), str(tmp_path / "text.txt")])
+
+
+def test_a_mark_of_byte_order_is_not_text(directory, tmp_path):
+    saved, tokenizer = load_model(directory), Tokenizer.from_file(str(directory / "tokenizer.json"))
+    (tmp_path / "marked.txt").write_text(TEXT, encoding="utf-8-sig")
+    text = read_text(tmp_path / "marked.txt", saved, tokenizer)
+    assert text.bytes == len(TEXT)
+    assert text.documents[0].tolist() == tokenizer.encode(TEXT).ids
 
 
 def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, capsys):

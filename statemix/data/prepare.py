@@ -101,7 +101,7 @@ def look_at(source: Source, share: float, report: Report) -> Survey:
     if not hashes:
         raise ValueError(f"{source.name} holds no text" + (f": {empty} documents, all of them empty." if empty else "."))
     unique = np.unique(np.array(hashes, dtype=np.uint64))
-    held_out = unique[: max(1, round(share * len(unique)))] if len(unique) > 1 else unique[:0]
+    held_out = unique[: min(max(1, round(share * len(unique))), len(unique) - 1)]  # at least one is left to train on
     return Survey(len(hashes), empty, frozenset(held_out.tolist()), single=len(unique) == 1)
 
 
@@ -122,11 +122,12 @@ def divided(source: Source, survey: Survey, share: float) -> Iterator[tuple[str,
 
 
 def cut_of(text: str, share: float) -> int:
-    """Where the last part of a text begins: at the line, or else the character, nearest before its share."""
+    """Where the last part of a text begins: at a line that begins shortly before its share, or else at the character."""
     cut = max(1, int(len(text) * (1 - share)))
     if cut >= len(text):
         raise ValueError(f"A single document of {len(text)} characters is too short to hold a share of {share} out.")
-    line = text.rfind("\n", 1, cut) + 1
+    near = min(cut, len(text) - cut) // 2  # so that neither part loses more than half
+    line = text.rfind("\n", max(1, cut - near - 1), cut) + 1
     return line or cut
 
 
@@ -169,7 +170,7 @@ class Writer:
         tokens = np.concatenate([*self.tokens, np.array([self.eot], dtype=self.dtype)])
         tokens.tofile(self.directory / f"{name}.bin")
         np.array(self.starts, dtype="<i8").tofile(self.directory / f"{name}.docs")
-        self.shards.append(ShardMeta(name, len(tokens), len(self.starts)))
+        self.shards.append(ShardMeta(name, len(tokens), len(self.starts), hashlib.sha256(tokens.data).hexdigest()[:16]))
         self.tokens, self.starts, self.size = [], [], 0
 
     def meta(self) -> SplitMeta:
@@ -178,7 +179,7 @@ class Writer:
 
 def encode(source: Source, survey: Survey, config: PrepareConfig, tokenizer: "Tokenizer", part: Path, report: Report) -> Meta:
     """Write the shards of both splits to `part`; return what they are."""
-    vocab, eot = tokenizer.get_vocab_size(with_added_tokens=True), find_eot(tokenizer, config.end_of_text)
+    vocab, eot = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1, find_eot(tokenizer, config.end_of_text)
     dtype = np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
     writers = {name: Writer(part, name, dtype, eot, config.shard_tokens) for name in ("train", "validation")}
     documents, done = divided(source, survey, config.validation), 0
@@ -193,4 +194,5 @@ def encode(source: Source, survey: Survey, config: PrepareConfig, tokenizer: "To
     highest = max(int(np.fromfile(part / f"{s.name}.bin", dtype).max()) for s in chain(*(w.shards for w in writers.values())))
     if highest >= vocab:
         raise ValueError(f"The tokenizer gave the token {highest}, beyond its own vocabulary of {vocab}.")
-    return Meta(VERSION, source.name, vocab, eot, dtype.str, {name: writer.meta() for name, writer in writers.items()})
+    splits = {name: writer.meta() for name, writer in writers.items()}
+    return Meta(VERSION, source.name, vocab, eot, dtype.str, splits, survey.empty)

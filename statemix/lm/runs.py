@@ -45,6 +45,8 @@ def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: P
         numbers = (f"{split.documents:,}", f"{split.bytes:,}", f"{split.predictions:,}", f"{split.bytes / split.predictions:.2f}")
         table.add_row(name, *numbers, str(len(split.shards)))
     Console().print(table)
+    if meta.empty:
+        Console().print(f"{meta.empty:,} empty documents left out")
     Console().print(f"written to {place}; train with: statemix lm train {place}", markup=False)
     return meta
 

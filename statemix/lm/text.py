@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from statemix.data.sources import decode
 from statemix.data.tokens import open_data
 from statemix.lm.checkpoint import SavedModel
 
@@ -27,10 +28,7 @@ def read_text(path: Path, saved: SavedModel, tokenizer: "Tokenizer") -> Text:
     """What is at `path`: a file of text in UTF-8 is one document, a prepared directory those that were held out."""
     if path.is_dir():
         return read_held_out(path, saved)
-    try:
-        body = path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text in UTF-8: {error}.") from error
+    body = decode(path.read_bytes(), str(path))
     if not body:
         raise ValueError(f"{path} is empty.")
     return Text([torch.tensor(tokenizer.encode(body, add_special_tokens=False).ids, dtype=torch.long)], len(body.encode()))

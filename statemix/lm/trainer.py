@@ -36,7 +36,7 @@ from statemix.models.lm import LanguageModel, count_parameters
 from statemix.train.checkpoint import write_atomically
 
 CHECKPOINTS = "checkpoints"
-
+FIRST_DIGESTS = {"426e51dd1b36c906": "5cea3e064435b13c"}  # the text of results/lm/small.jsonl, named before shards had hashes
 
 Observer = Callable[["LMRun", StepReport | ValidationReport], None]
 
@@ -64,8 +64,9 @@ class LMRun:
 
 
 def digest(data: TokenData) -> str:
-    """What identifies a prepared text: its description and its tokenizer."""
-    return hashlib.sha256((data.directory / META).read_bytes() + data.tokenizer.read_bytes()).hexdigest()[:16]
+    """What identifies a prepared text: its description, in which are hashes of its tokens, and its tokenizer."""
+    found = hashlib.sha256((data.directory / META).read_bytes() + data.tokenizer.read_bytes()).hexdigest()[:16]
+    return FIRST_DIGESTS.get(found, found)
 
 
 def start(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ranks) -> LMRun:
