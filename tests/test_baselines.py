@@ -93,6 +93,60 @@ def test_masked_steps_are_not_there(make):
     assert all((x == 0).all() for x in flat(pick(final, slice(1, 2))))
 
 
+PADDED = {
+    "right": torch.arange(9) < torch.tensor([9, 4, 0])[:, None],
+    "left": torch.arange(9) >= torch.tensor([9, 5, 0])[:, None],
+    "both sides": torch.arange(9).sub(4).abs() <= torch.tensor([1, 3, 4])[:, None],
+}
+
+
+@pytest.mark.parametrize("mask", PADDED.values(), ids=PADDED)
+@EACH
+def test_what_stands_at_masked_steps_reaches_nothing(make, mask):
+    mixer, x = build(make), torch.randn(3, 9, D, dtype=torch.float64)
+
+    def everything(fill):
+        filled = torch.where(mask[..., None], x, fill).requires_grad_()
+        y, state = mixer(filled, mask=mask)
+        loss = (y[mask] ** 2).sum() + sum((s**2).sum() for s in flat(state))
+        return [y[mask], *flat(state), *torch.autograd.grad(loss, [filled, *mixer.parameters()])]
+
+    clean = everything(0.0)
+    assert all(part.isfinite().all() for part in clean)
+    torch.testing.assert_close(everything(torch.nan), clean, rtol=0, atol=0)
+
+
+@EACH
+def test_a_packed_sequence_of_nan_is_alone_with_it(make):
+    mixer, lengths = build(make), [3, 1, 7]
+    x = torch.randn(1, 11, D, dtype=torch.float64)
+
+    def others(first):
+        filled = torch.cat([torch.full_like(x[:, :3], first), x[:, 3:]], 1).requires_grad_()
+        y, state = mixer(filled, cu_seqlens=bounds(lengths))
+        kept = [y[:, 3:], *(s[1:] for s in flat(state))]
+        return [*kept, torch.autograd.grad(sum((part**2).sum() for part in kept), filled)[0][:, 3:]]
+
+    torch.testing.assert_close(others(torch.nan), others(0.0), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        *((lambda cls=cls: cls(D, conv=-1), "`conv` must be a whole number of steps, 0 for .*, got -1") for cls in (Mamba, DeltaNet)),
+        (lambda: Mamba2(D, head_dim=4, conv=2.5), "`conv` must be a whole number of steps, 0 for no convolution, got 2.5"),
+        (lambda: LRU(D, 4, r_min=0.9, r_max=0.5), "must be radii with 0 <= r_min < r_max <= 1, got 0.9 and 0.5"),
+        (lambda: LRU(D, 4, r_max=float("nan")), "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and nan"),
+        (lambda: LRU(D, 4, r_max=1.5), "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and 1.5"),
+        (lambda: LRU(D, 4, max_phase=float("nan")), "`max_phase` must be an angle of at least 0, got nan"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 @EACH
 def test_gradients(make):
     mixer, x = build(make), torch.randn(1, 6, D, dtype=torch.float64, requires_grad=True)

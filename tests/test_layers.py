@@ -1,6 +1,7 @@
 """The layers: definitions, states, and the mixer protocol."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -312,6 +313,46 @@ def test_build_mixer_builds_the_papers_layers():
     assert isinstance(built, Mixer)
     assert (built.state_shape, built.gate) == ((3, 2), "relu")
     assert isinstance(build_mixer("hlru", D, {"n_channels": 3, "order": 2}), HLRU)
+
+
+class Typed(Cumsum):
+    """Options of every type that is checked, and one of a type that is not."""
+
+    def __init__(
+        self, d_model: int, on: bool = True, size: "int" = 1, rate: float = 1.0, least: int | None = None, sizes: tuple[int, ...] = ()
+    ):
+        super().__init__(d_model, rate)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kind"),
+    [
+        ("on", "False", "bool (true or false)"),
+        ("on", 1, "bool (true or false)"),
+        ("on", None, "bool (true or false)"),
+        ("on", False, None),
+        ("size", "x", "int"),
+        ("size", 2.0, "int"),
+        ("size", True, "int"),
+        ("size", 2, None),
+        ("rate", "fast", "float"),
+        ("rate", True, "float"),
+        ("rate", 2, None),
+        ("rate", 2.5, None),
+        ("least", "few", "int or null"),
+        ("least", None, None),
+        ("least", 3, None),
+        ("sizes", (1, 2), None),
+    ],
+)
+def test_options_are_of_the_type_that_the_mixer_asks_for(own_mixers, option, value, kind):
+    register_mixer("typed")(Typed)
+    if kind is None:
+        assert isinstance(build_mixer("typed", D, {option: value}), Typed)
+    else:
+        message = f"The option `{option}` of mixer 'typed' must be of type {kind}, got {value!r}."
+        with pytest.raises(ValueError, match=re.escape(message)):
+            build_mixer("typed", D, {option: value})
 
 
 class NoStep(nn.Module):

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tr
 from statemix.train import metrics as train_metrics
 from statemix.train import state as train_state
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
-from statemix.train.command import load_trained, print_result, run_training
+from statemix.train.command import fitting_lengths, load_trained, print_result, run_training
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
 from statemix.train.state import Counters, start_run
 from statemix.train.track import open_tracker
@@ -75,6 +76,11 @@ def test_ids_follow_the_config():
         (lambda: replace(SMALL, curriculum=(0, 2)), "`curriculum` must list growing lengths"),
         (lambda: replace(SMALL, warmup=-5), "`warmup` must not be negative, got -5"),
         (lambda: replace(SMALL, seed=-1), "`seed` must not be negative"),
+        (lambda: replace(SMALL, clip=math.nan), "`clip` must be a number, got nan"),
+        (lambda: replace(SMALL, weight_decay=math.nan), "`weight_decay` must be a number, got nan"),
+        (lambda: replace(SMALL, solved=math.nan), "`solved` must be a number, got nan"),
+        (lambda: replace(SMALL, lr="0.1"), "`lr` must be a number, got '0.1'"),
+        (lambda: replace(SMALL, lr=math.inf), "`lr` must be above zero and finite, got inf"),
         (lambda: replace(SMALL, length=0), "`length` must be at least 1, got 0"),
         (lambda: config_from_dict([1]), "A config must be a JSON object"),
         (lambda: config_from_dict({"task": "s3", "model": {"depth": 2}}), "Unknown fields of a config: depth"),
@@ -365,6 +371,31 @@ def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
     assert capsys.readouterr().err.replace("\n", " ").count("left out") == 2
 
 
+@pytest.mark.parametrize(
+    ("task", "longest", "lengths", "expected"),
+    [
+        ("mod_arith", None, (16, 64, 256), [17, 65, 257]),
+        ("mod_arith", None, (16, 17, 64), [17]),  # one fits, so it was meant
+        ("mod_arith", None, (16, 16, 18), [17, 19]),
+        ("recall", None, (5, 3), [6, 4]),
+        ("compress", 5, (6, 64), [5]),
+        ("compress", 5, (16, 64), []),
+        ("s3", None, (16, 16, 4), [16, 4]),
+    ],
+)
+def test_where_no_length_fits_neighbours_do(capsys, task, longest, lengths, expected):
+    assert fitting_lengths(find_task(task), longest, lengths) == expected
+    told = capsys.readouterr().err.replace("\n", " ")
+    assert told.count("left out") + told.count("replaced by") == sum(length not in expected for length in lengths)
+
+
+def test_modular_arithmetic_trains_and_is_evaluated_by_default(tmp_path, capsys):
+    main(["train", "mod_arith", "--examples", "32", "--width", "8", "--epochs", "1", "--blocks", "2", "--runs", str(tmp_path)])
+    (directory,) = tmp_path.iterdir()
+    main(["eval", str(directory), "--examples", "2"])
+    assert "1025" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("mixer", ["lstm", "hlru", "mamba2"])
 def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
     options = {"lstm": ["hidden=4"], "hlru": [], "mamba2": ["d_state=4", "head_dim=4"]}[mixer]
@@ -382,7 +413,11 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "s3", "--options", "size"], "--options takes key=value, got 'size'"),
         (["train", "copy", "--length", "20"], "no examples of length 20"),
         (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
-        (["train", "s3", "--mixer", "lstm", "--options", "hidden=x"], "`hidden` must be a whole number, got 'x'"),
+        (["train", "s3", "--mixer", "lstm", "--options", "hidden=x"], "`hidden` of mixer 'lstm' must be of type int, got 'x'"),
+        (["train", "s3", "--mixer", "mamba", "--options", "output_gate=False"], r"must be of type bool \(true or false\), got 'False'"),
+        (["train", "s3", "--mixer", "mamba", "--options", "conv=-1"], "`conv` must be a whole number of steps, 0 .*, got -1"),
+        (["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"], "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0"),
+        (["train", "s3", "--clip", "nan"], "`clip` must be a number, got nan"),
         (["train", "s3", "--seed", "-5"], "`seed` must not be negative"),
         (["train", "s3", "--files", "broken.py"], "broken.py, line 1: "),
         (["train", "s3", "--runs", "broken.py"], "Not a directory: broken.py"),

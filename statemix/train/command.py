@@ -117,12 +117,7 @@ def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, s
         out.parent.mkdir(parents=True, exist_ok=True)
     table = Table("length", "tokens", "sequences", "last position", title=f"{config.task}, {config.model.mixer}", title_justify="left")
     lines = []
-    for length in lengths:
-        longest = getattr(model, "length", None)
-        if not task.fits(length) or (longest is not None and length > longest):
-            reason = f"the task {task.name!r} has lengths {task.lengths}" + ("" if longest is None else f", the model {longest} positions")
-            Console(stderr=True).print(f"length {length} left out: {reason}", markup=False)
-            continue
+    for length in fitting_lengths(task, getattr(model, "length", None), lengths):
         fresh = task.examples(examples, length, np.random.default_rng([seed, length]))
         accuracy = measure_accuracy(model, fresh, task.classes)
         table.add_row(str(length), f"{accuracy.token:.4f}", f"{accuracy.sequence:.4f}", f"{accuracy.by_position[-1]:.4f}")
@@ -132,3 +127,22 @@ def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, s
     if out is not None:
         with out.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def fitting_lengths(task: Task, longest: int | None, lengths: tuple[int, ...]) -> list[int]:
+    """Those of `lengths` that fit the task and the model's `longest` positions; where none does, neighbours of theirs that do."""
+
+    def fits(length: int) -> bool:
+        return task.fits(length) and (longest is None or length <= longest)
+
+    reason = f"the task {task.name!r} has lengths {task.lengths}" + ("" if longest is None else f", the model {longest} positions")
+    steps = (0,) if any(map(fits, lengths)) else (1, -1)
+    chosen: list[int] = []
+    for length in lengths:
+        near = next((length + step for step in steps if fits(length + step)), None)
+        if near != length:
+            instead = "left out" if near is None else f"replaced by {near}"
+            Console(stderr=True).print(f"length {length} {instead}: {reason}", markup=False)
+        if near is not None and near not in chosen:
+            chosen.append(near)
+    return chosen

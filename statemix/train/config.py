@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
@@ -15,6 +16,7 @@ WHOLE_NUMBERS = (
     *("length", "train_examples", "test_examples", "batch", "epochs", "warmup", "patience", "stage_steps", "restart_after", "decay"),
     *("max_steps", "seed", "hold"),
 )
+NUMBERS = ("lr", "min_lr", "weight_decay", "clip", "solved", "sharpen", "matrix_lr")
 TRACKING_LENGTH = 16
 TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
 
@@ -101,7 +103,10 @@ class RunConfig:
 
 
 def check_numbers(config: RunConfig) -> None:
-    """Sizes are whole numbers of at least one, counts not negative, rates above zero."""
+    """Sizes are whole numbers of at least one, counts not negative, rates above zero; NaN is no number."""
+    for name in NUMBERS:
+        if not isinstance(getattr(config, name), int | float) or math.isnan(getattr(config, name)):
+            raise ValueError(f"`{name}` must be a number, got {getattr(config, name)!r}.")
     for name in WHOLE_NUMBERS:
         if not isinstance(getattr(config, name), int) and not (name == "length" and config.length is None):
             raise ValueError(f"`{name}` must be a whole number, got {getattr(config, name)!r}.")
@@ -109,13 +114,13 @@ def check_numbers(config: RunConfig) -> None:
         if getattr(config, name) < 1:
             raise ValueError(f"`{name}` must be at least 1, got {getattr(config, name)}.")
     for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed", "hold"):
-        if getattr(config, name) < 0:
+        if not getattr(config, name) >= 0:
             raise ValueError(f"`{name}` must not be negative, got {getattr(config, name)}.")
     if config.length is not None and config.length < 1:
         raise ValueError(f"`length` must be at least 1, got {config.length}.")
     for name in ("lr", "min_lr", "matrix_lr"):
-        if not getattr(config, name) > 0:
-            raise ValueError(f"`{name}` must be above zero, got {getattr(config, name)}.")
+        if not 0 < getattr(config, name) < math.inf:
+            raise ValueError(f"`{name}` must be above zero and finite, got {getattr(config, name)}.")
 
 
 def without_defaults(config: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.matrix import matrix_scan
-from statemix.layers.baselines.ragged import RaggedMixer, ShortConv
+from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
 from statemix.layers.gates import Projection
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
@@ -41,7 +41,7 @@ class DeltaRule(RaggedMixer):
         self.largest = 2.0 if negative_eigenvalues else 1.0
         inner = heads * head_dim
         self.W_qkv = Projection(d_model, inner * (1 + 2 * products), bias=False)
-        self.conv = ShortConv(inner * (1 + 2 * products), conv) if conv else None
+        self.conv = make_short_conv(inner * (1 + 2 * products), conv)
         self.W_beta = Projection(d_model, heads * products, bias=False)
         self.W_alpha = Projection(d_model, heads) if gated else None
         self.W_z = Projection(d_model, inner, bias=False) if output_gate else None

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from statemix.layers.baselines.ragged import RaggedMixer, ShortConv
+from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
 from statemix.layers.gates import Projection
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
@@ -28,6 +28,10 @@ class LRU(RaggedMixer):
     def __init__(self, d_model: int, n: int, r_min: float = 0.0, r_max: float = 1.0, max_phase: float = 2 * math.pi) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "n": n})
+        if not 0 <= r_min < r_max <= 1:
+            raise ValueError(f"`r_min` and `r_max` must be radii with 0 <= r_min < r_max <= 1, got {r_min} and {r_max}.")
+        if not 0 <= max_phase < math.inf:
+            raise ValueError(f"`max_phase` must be an angle of at least 0, got {max_phase}.")
         self.d_model, self.n = d_model, n
         radius = torch.sqrt(torch.rand(n) * (r_max**2 - r_min**2) + r_min**2).clamp(1e-4, 1 - 1e-4)
         self.log_rate = nn.Parameter(torch.log(-torch.log(radius)))
@@ -77,7 +81,7 @@ class Mamba(RaggedMixer):
         self.d_model, self.d_state, self.inner, self.output_gate = d_model, d_state, expand * d_model, output_gate
         self.rank = -(-d_model // 16)
         self.W_in = Projection(d_model, self.inner * (1 + output_gate), bias=False)
-        self.conv = ShortConv(self.inner, conv) if conv else None
+        self.conv = make_short_conv(self.inner, conv)
         self.W_x = Projection(self.inner, self.rank + 2 * d_state, bias=False)
         self.W_delta = Projection(self.rank, self.inner)
         self.log_A = nn.Parameter(torch.log(torch.arange(1.0, d_state + 1)).expand(self.inner, d_state).clone())

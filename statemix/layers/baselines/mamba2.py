@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.matrix import matrix_scan
-from statemix.layers.baselines.ragged import RaggedMixer, ShortConv
+from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
 from statemix.layers.gates import Projection
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
@@ -44,7 +44,7 @@ class Mamba2(RaggedMixer):
         self.heads = self.inner // head_dim
         mixed = self.inner + 2 * d_state
         self.W_in = Projection(d_model, mixed + self.heads + self.inner * output_gate, bias=False)
-        self.conv = ShortConv(mixed, conv) if conv else None
+        self.conv = make_short_conv(mixed, conv)
         delta = torch.exp(torch.rand(self.heads) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3))
         self.delta_bias = nn.Parameter(delta + torch.log(-torch.expm1(-delta)))
         self.log_a = nn.Parameter(torch.log(1 + 15 * torch.rand(self.heads)))

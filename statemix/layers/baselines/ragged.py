@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from statemix.ops.check import check_cu_seqlens, check_floating, check_mask
-from statemix.ops.segments import checked_bounds
+from statemix.ops.segments import checked_bounds, zero_where_masked
 
 
 class RaggedMixer(nn.Module, ABC):
@@ -30,9 +30,9 @@ class RaggedMixer(nn.Module, ABC):
         if cu_seqlens is None and mask is None:
             return self.run(x, state, None)
         index, lengths = real_steps(x, cu_seqlens, mask)
-        rows = x.flatten(0, 1)[index]
-        y, state = self.run(rows, state, lengths)
         inside = torch.arange(index.shape[1], device=x.device) < lengths[:, None]
+        rows = zero_where_masked(x.flatten(0, 1)[index], inside)  # a row is filled up with steps of others, NaN perhaps
+        y, state = self.run(rows, state, lengths)
         flat = torch.zeros_like(x.flatten(0, 1)).index_put((index[inside],), y[inside].to(x.dtype))
         return flat.view_as(x), state
 
@@ -73,6 +73,13 @@ def last_inputs(x: Tensor, before: Tensor, lengths: Tensor | None) -> Tensor:
         return history[:, history.shape[1] - k :]
     index = lengths[:, None] + torch.arange(k, device=x.device)
     return history.gather(1, index.unsqueeze(-1).expand(-1, -1, x.shape[2]))
+
+
+def make_short_conv(channels: int, size: int) -> "ShortConv | None":
+    """A short convolution over `size` steps, None for no steps."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ValueError(f"`conv` must be a whole number of steps, 0 for no convolution, got {size!r}.")
+    return ShortConv(channels, size) if size else None
 
 
 class ShortConv(nn.Module):
