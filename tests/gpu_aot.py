@@ -19,6 +19,7 @@ TYPES = {"float32": "*fp32", "bfloat16": "*bf16", "float16": "*fp16"}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 LOOKUPS = ("mask", "cu", "owner", "first")
 STATES = ("h0", "final", "dfinal", "dh0", "ends", "entries")
+BESIDE_GATES = ("x", "h", "dh", "dx", "lags")  # float32 where raw gates are normalised, whatever these are: statemix/ops/gated.py
 ABSENT = {"forward": (), "backward": ("lags", "ends"), "summarise": (), "join": ()}
 
 
@@ -78,7 +79,8 @@ def signature(kernel: Kernel, fixed: dict[str, object]) -> dict[str, str]:
             return "i32"
         if name in LOOKUPS:
             return "*i1" if name == "mask" else "*i64"
-        return "*fp32" if name in STATES else TYPES[kernel.dtype]
+        exact = name in STATES or (kernel.gate is not None and name in BESIDE_GATES)
+        return "*fp32" if exact else TYPES[kernel.dtype]
 
     return {name: kind(name) for name in getattr(sweeps, kernel.sweep).arg_names}
 

@@ -68,6 +68,22 @@ def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, dtype):
         assert (ours - truth).norm() <= 2 * (theirs - truth).norm()
 
 
+@pytest.mark.parametrize("dtype", LOW)
+@pytest.mark.parametrize("case", [case for case in EACH_SCAN if case.name.startswith("gated")], ids=str)
+def test_gradients_of_gates_where_states_are_close_together(case: Case, dtype):
+    """Their differences are what a gate's gradient is made of: they are taken before anything is rounded."""
+    gates, v, h0 = case.inputs(2, 64, 4, 4, dtype=dtype, seed=5)
+    v, h0, dh = (3 + 0.1 * v).to(dtype), torch.full_like(h0, 3), torch.randn(v.shape).to(dtype)
+
+    def gradient(kind):
+        own = gates.to(kind, copy=True).requires_grad_()
+        (found,) = torch.autograd.grad(case.scan(own, v.to(kind), h0.to(kind))[0], own, dh.to(kind))
+        return found
+
+    exact, rounded = gradient(torch.float64), gradient(torch.float32).to(dtype).double()
+    assert (gradient(dtype).double() - exact).norm() <= 1.01 * (rounded - exact).norm()
+
+
 def test_mixed_dtypes_promote():
     X, x, h0 = PLAIN[0].inputs(1, 4, 2, 2)
     h, final = PLAIN[0].scan(X.bfloat16(), x.float(), h0.half())

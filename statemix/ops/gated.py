@@ -9,6 +9,9 @@ the scan's own adjoint,
 
     dw[t] = (dA[t] | db[t] ⊙ v[t]),    dgates[t] = dw[t] through the normaliser's Jacobian,    dv[t] = a[t] ⊙ db[t].
 
+The Jacobian of softmax and its like subtracts states from each other, w[j] (h[t-1, j] − h[t, i]), and states may be close together.  So
+with half-precision gates the op is given v in float32, and keeps h in float32 for the backward pass; its output is rounded afterwards.
+
 A masked step is the identity after normalisation, so nothing that stands there is ever read.
 """
 
@@ -79,7 +82,8 @@ class GatedScan:
     def __call__(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
         if in_transform():
             return self.body(gates, v, h0, sequences, gate)
-        return getattr(torch.ops.statemix, self.name)(gates, v, h0, *sequences, gate)
+        h, final = getattr(torch.ops.statemix, self.name)(gates, v.to(state_dtype(gates, v)), h0, *sequences, gate)
+        return h.to(output_dtype(gates, v)), final
 
     def body(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
         w = NORMALISERS[gate].forward(gates.to(state_dtype(gates, v)))
