@@ -57,7 +57,9 @@ def run(arguments: list[str] | None) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise SystemExit(f"statemix: {error.strerror}: {error.filename}.") from error
+        what = error.strerror or str(error) or type(error).__name__
+        where = "" if error.filename is None else f": {error.filename}"
+        raise SystemExit(f"statemix: {what.removesuffix('.')}{where}.") from error
     except KeyboardInterrupt:
         raise SystemExit("statemix: interrupted; run the same command again to go on.") from None
 

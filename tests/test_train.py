@@ -18,13 +18,15 @@ from torch import nn
 from statemix.cli import main
 from statemix.commands.train import Train
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
-from statemix.tasks import IGNORE, Examples, find_task
+from statemix.tasks import IGNORE, TASKS, Examples, find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
 from statemix.train import metrics as train_metrics
 from statemix.train import state as train_state
 from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
 from statemix.train.command import fitting_lengths, load_trained, print_result, run_training
+from statemix.train.lock import entered
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
+from statemix.train.plugins import load_file
 from statemix.train.state import Counters, start_run
 from statemix.train.track import open_tracker
 
@@ -692,6 +694,110 @@ def test_files_of_users_that_cannot_be_imported(tmp_path, text, message):
     file.write_text(text)
     with pytest.raises(SystemExit, match=message):
         main(["train", "s3", "--files", str(file), "--runs", str(tmp_path / "runs")])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1\nimport no_such_package\n", "^statemix: mine.py, line 2: No module named 'no_such_package'"),
+        ("def (\n", "^statemix: mine.py, line 1: "),
+        ("import broken_helper\n", "broken_helper.py, line 1: "),
+    ],
+)
+def test_lines_of_files_with_a_relative_path(tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "broken_helper.py").write_text("def (\n")
+    with pytest.raises(SystemExit, match=message):
+        main(["train", "s3", "--files", "mine.py", "--runs", "runs"])
+
+
+@pytest.mark.parametrize("name", ["mine.py", "with_sys_path.py"])
+def test_files_import_files_beside_them(tmp_path, monkeypatch, name):
+    (tmp_path / "helper_of_this_test.py").write_text("VALUE = 7\n")
+    leave = "import sys\nsys.path.pop(0)\n" if name == "with_sys_path.py" else ""
+    (tmp_path / name).write_text(f"from helper_of_this_test import VALUE\n{leave}")
+    before = list(sys.path)
+    assert load_file(tmp_path / name).VALUE == 7
+    assert sys.path == before
+    monkeypatch.delitem(sys.modules, "helper_of_this_test")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(28, "No space left on device"), "statemix: No space left on device."),
+        (OSError(28, "No space left on device", "out"), "statemix: No space left on device: out."),
+        (OSError("could not get source"), "statemix: could not get source."),
+        (OSError(), "statemix: OSError."),
+    ],
+)
+def test_errors_of_the_system_are_sentences(monkeypatch, error, sentence):
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(Train, "run", fail)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "s3"])
+    assert end.value.code == sentence
+
+
+OWN_TASK = """
+import numpy as np
+from statemix.tasks import Examples, Task, register_task
+
+@register_task("changing_task")
+def changing_task() -> Task:
+    def draw(count, length, rng):
+        inputs = rng.integers(0, 2, (count, length))
+        return Examples(inputs, {targets})
+    return Task("changing_task", vocab=2, classes=2, draw=draw, length=5)
+"""
+
+
+def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
+    """And is refused if the file that registers its task has changed, until it is trained again."""
+    file = tmp_path / "changing.py"
+    command = ["train", "changing_task", *SMALL_RUN, "--runs", str(tmp_path / "runs"), "--files", str(file)]
+
+    def run(targets, *more):
+        for name in [name for name in sys.modules if name.startswith("statemix_file_")]:
+            del sys.modules[name]  # as in another process
+        file.write_text(OWN_TASK.format(targets=targets))
+        main([*command, *more])
+        return "ended earlier, nothing was trained now. Add --no-resume" in " ".join(capsys.readouterr().out.split())
+
+    try:
+        assert not run("inputs")
+        assert run("inputs")
+        with pytest.raises(SystemExit, match=r"changing.py changed since the run .* began. Add --no-resume to train it again"):
+            run("1 - inputs")
+        assert run("inputs")
+        assert not run("1 - inputs", "--no-resume")
+        assert run("1 - inputs")
+    finally:
+        TASKS.pop("changing_task", None)
+
+
+def test_a_run_that_is_trained_again_forgets_its_result_first(tmp_path):
+    """Interrupted, it goes on, and does not give the old result out as its own."""
+    train(SMALL, tmp_path)
+
+    def interrupt(run, report):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(SMALL, tmp_path, resume=False, observer=interrupt)
+    heard = []
+    train(SMALL, tmp_path, observer=lambda run, report: heard.append(report.epoch))
+    assert heard == [0, 1, 2, 3]
+
+
+def test_two_processes_never_train_the_same_run(tmp_path):
+    config = Train("s3", examples=128, width=8, length=5, epochs=2, blocks=2, block_size=3).run_config()
+    with entered(tmp_path / config.id), pytest.raises(SystemExit, match=f"Another process is at the run .*{config.id}. Wait until it ends"):
+        main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path)])
+    assert [path.name for path in (tmp_path / config.id).iterdir()] == ["lock"]
 
 
 def test_runs_of_own_mixers_and_tasks_ask_for_their_files(tmp_path):

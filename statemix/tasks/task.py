@@ -135,12 +135,18 @@ def is_spelt(name: str) -> bool:
         return False
 
 
-def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
-    """The task called `name`, made with `options`."""
-    target, spelt = resolve(name)
+def find_maker(name: str) -> Callable[..., Task]:
+    """The function that makes the task called `name`."""
+    target, _ = resolve(name)
     if target not in TASKS:
         raise ValueError(f"Unknown task {name!r}. Available: {', '.join(known_tasks())}.")
-    chosen, parameters = dict(options or {}), inspect.signature(TASKS[target]).parameters
+    return TASKS[target]
+
+
+def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
+    """The task called `name`, made with `options`."""
+    make, spelt, chosen = find_maker(name), resolve(name)[1], dict(options or {})
+    parameters = inspect.signature(make).parameters
     for option, value in chosen.items():
         if option in spelt:
             raise ValueError(f"The name of task {name!r} spells its `{option}`, {spelt[option]!r}: leave that option out, got {value!r}.")
@@ -148,7 +154,7 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
             known = ", ".join(p for p in parameters if p not in spelt) or "none"
             raise ValueError(f"Unknown option of task {name!r}: {option!r}. Available: {known}.")
         check_option(f"task {name!r}", option, value, parameters[option].annotation)
-    return TASKS[target](**spelt, **chosen)
+    return make(**spelt, **chosen)
 
 
 def known_tasks() -> list[str]:

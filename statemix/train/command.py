@@ -14,21 +14,37 @@ from torch import nn
 
 from statemix.layers import MIXERS
 from statemix.tasks import Task, find_task
-from statemix.train.checkpoint import load_checkpoint
+from statemix.tasks.task import find_maker
+from statemix.train.checkpoint import load_checkpoint, write_atomically
 from statemix.train.config import RunConfig, config_from_dict
-from statemix.train.loop import train
+from statemix.train.lock import entered
+from statemix.train.loop import read_result, train
 from statemix.train.metrics import measure_accuracy
-from statemix.train.state import CHECKPOINT, CONFIG, EpochReport, Run, RunResult, make_model, with_prefix
+from statemix.train.plugins import hash_sources
+from statemix.train.state import CHECKPOINT, CONFIG, RESULT, EpochReport, Run, RunResult, make_model, with_prefix
 from statemix.train.track import open_tracker
+
+FILES = "files.json"
 
 
 def run_training(config: RunConfig, runs: Path, *, threads: int, resume: bool, tracker: str) -> RunResult:
-    """Train with a progress bar, and print the result."""
+    """Train with a progress bar, and print the result; a run that ended earlier is only printed, and said to be so."""
     torch.set_num_threads(threads)
     directory = runs / config.id
     task = find_task(config.task, config.task_options)
     make_model(config, task, config.length or task.length, attempt=0)  # complain before anything is written
-    directory.mkdir(parents=True, exist_ok=True)
+    with entered(directory):
+        check_sources(config, directory, resume=resume)
+        ended = resume and read_result(config, directory) is not None
+        result = train_with_bar(config, directory, resume=resume, tracker="none" if ended else tracker)
+    if ended:
+        Console().print("This run ended earlier, nothing was trained now. Add --no-resume to train it again.", markup=False)
+    print_result(config, result, directory)
+    return result
+
+
+def train_with_bar(config: RunConfig, directory: Path, *, resume: bool, tracker: str) -> RunResult:
+    """`train` with a progress bar, which a tracker hears of too."""
     sink = open_tracker(tracker, config, directory)
     columns = (
         TextColumn("{task.description}"),
@@ -46,8 +62,23 @@ def run_training(config: RunConfig, runs: Path, *, threads: int, resume: bool, t
 
         result = train(config, directory, resume=resume, observer=observe)
     sink.finish()
-    print_result(config, result, directory)
     return result
+
+
+def check_sources(config: RunConfig, directory: Path, *, resume: bool) -> None:
+    """Users' files that define the mixer and the task are what they were when the run began; what they are is kept for the next time."""
+    path, sources = directory / FILES, hash_sources([MIXERS[config.model.mixer], find_maker(config.task)])
+    if not resume or not any((directory / name).exists() for name in (CHECKPOINT, RESULT)):
+        if sources:
+            write_atomically(path, json.dumps(sources).encode())
+    elif path.exists():
+        before = json.loads(path.read_text())
+        changed = sorted(name for name in before.keys() | sources.keys() if before.get(name) != sources.get(name))
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)} changed since the run {directory} began. Add --no-resume to train it again, "
+                "or --runs with another directory to keep both."
+            )
 
 
 def show(progress: Progress, bar: TaskID, run: Run, report: EpochReport) -> None:

@@ -210,7 +210,10 @@ def train(config: RunConfig, directory: Path, *, resume: bool = True, observer: 
         return finished
     directory.mkdir(parents=True, exist_ok=True)
     run = start_run(config)
-    if resume and (directory / CHECKPOINT).exists():
+    if not resume:
+        (directory / RESULT).unlink(missing_ok=True)  # nobody may take it for what is trained now
+        (directory / CHECKPOINT).unlink(missing_ok=True)
+    elif (directory / CHECKPOINT).exists():
         restore(run, directory)
     write_atomically(directory / CONFIG, config.to_json().encode())
     write_metrics(run, directory)

@@ -4,41 +4,64 @@ import hashlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a Python file by its path, once for the process."""
+    """Import a Python file by its path, once for the process; it may import files beside it."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    name = f"statemix_file_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    place = path.resolve()
+    name = f"statemix_file_{hashlib.sha256(str(place).encode()).hexdigest()[:12]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with importing_from(place.parent):
+            spec.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[name]
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}.") from error
+        where = path if error.filename in (None, str(place)) else error.filename  # a file beside it, which it imports
+        raise ValueError(f"{where}, line {error.lineno}: {error.msg}.") from error
     except (TypeError, ImportError) as error:  # a mixer that lacks something, a package that is not there
         del sys.modules[name]
-        raise ValueError(f"{path}, line {last_line(error, path)}: {error}") from error
+        raise ValueError(f"{path}, line {last_line(error, place)}: {error}") from error
     except BaseException:
         del sys.modules[name]
         raise
     return module
 
 
+@contextmanager
+def importing_from(directory: Path) -> Iterator[None]:
+    """Let modules in `directory` be imported meanwhile, as when a script there is run."""
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # the file has removed it
+            sys.path.remove(str(directory))
+
+
 def last_line(error: BaseException, path: Path) -> int:
     """The last line of `path` that was run before the error."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
     return lines[-1] or 0 if lines else 0
+
+
+def hash_sources(makers: Iterable[Callable[..., Any]]) -> dict[str, str]:
+    """The files, other than this package's, that define `makers`, by name, and a hash of what each holds."""
+    modules = {maker.__module__ for maker in makers if maker.__module__.partition(".")[0] != "statemix"}
+    files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(modules)]
+    return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files if file is not None}
 
 
 def load_files(paths: Iterable[Path]) -> None:
