@@ -15,8 +15,9 @@ from statemix.models import ModelConfig
 from statemix.sweep import Entry, Ledger, choose, grid, load_cells, load_places, share, sweep
 from statemix.sweep import engines as engines_module
 from statemix.sweep.ledger import make_entry
-from statemix.sweep.worker import Busy, entered, perform
+from statemix.sweep.worker import perform
 from statemix.train import RunConfig
+from statemix.train.lock import Busy, entered
 
 TINY = RunConfig(
     "s2",
@@ -136,12 +137,21 @@ def test_many_threads_append_whole_lines(tmp_path):
 
 
 def test_two_processes_never_share_a_run(tmp_path):
-    with entered(tmp_path / "run"), pytest.raises(Busy, match="another process is running run"), entered(tmp_path / "run"):
+    with entered(tmp_path / "run"), pytest.raises(Busy, match="Another process is at the run .*run. Wait"), entered(tmp_path / "run"):
         pass
     with entered(tmp_path / TINY.id):
-        result, reason = perform(TINY, tmp_path, lambda epoch: None)
-    assert result is None
-    assert "another process" in reason
+        assert perform(TINY, tmp_path, lambda epoch: None) == (None, None)
+
+
+def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, capsys):
+    """No line in the ledger, no failure, but a word in the summary; what is free is run."""
+    path, ledger, runs = tmp_path / "experiment.py", tmp_path / "ledger.jsonl", tmp_path / "runs"
+    path.write_text(EXPERIMENT)
+    ids = [config.id for config in load_cells(path)]
+    with entered(runs / ids[1]):
+        main(["sweep", str(path), "--ledger", str(ledger), "--runs", str(runs), "--workers", "1"])
+    assert "2 runs done, 0 failed, 0 were in the ledger, 1 left to another process" in " ".join(capsys.readouterr().out.split())
+    assert [entry.id for entry in Ledger(ledger).read()[0]] == [ids[0], ids[2]]
 
 
 def test_a_damaged_checkpoint_is_put_aside(tmp_path):

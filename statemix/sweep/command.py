@@ -54,6 +54,7 @@ def run_sweep(
         )
     console.print(table)
     counts = f"{summary.done} runs done, {summary.failed} failed, {summary.already_done} were in the ledger"
+    counts += f", {summary.left} left to another process" if summary.left else ""
     console.print(f"{counts}, {summary.seconds:.0f} s; ledger: {ledger}", markup=False)
     if summary.failed:
         raise SystemExit(1)

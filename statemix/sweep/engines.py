@@ -1,6 +1,7 @@
 """Who computes the runs of a sweep: spawned processes here, or a Ray cluster.
 
-An engine takes configs and yields messages: ("epoch", id, report) while a run goes on, and once for each run ("end", id, (result, reason)).
+An engine takes configs and yields messages: ("epoch", id, report) while a run goes on, and once for each run ("end", id, (result, reason)),
+where one of both is None, or both if the run is left to another process that is at it.
 A process that dies takes its run with it, and no other.
 """
 

@@ -21,12 +21,13 @@ CONSOLE = Console(stderr=True)
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """How a sweep ended."""
+    """How a sweep ended; runs that are `left` another process was at."""
 
     cells: int
     already_done: int
     done: int
     failed: int
+    left: int
     seconds: float
 
 
@@ -38,11 +39,12 @@ class Board:
     started: float = field(default_factory=time.perf_counter)
     running: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: int = 0
+    left: int = 0
     failed: list[str] = field(default_factory=list)
 
     def table(self, configs: dict[str, RunConfig]) -> Group:
         """Counts, time left, and the runs at work."""
-        ended, elapsed = self.done + len(self.failed), time.perf_counter() - self.started
+        ended, elapsed = self.done + self.left + len(self.failed), time.perf_counter() - self.started
         left = f"{elapsed / ended * (self.total - ended):.0f} s left" if ended else "time left not known yet"
         head = f"{ended} of {self.total} runs ended, {len(self.failed)} failed, {elapsed:.0f} s, {left}"
         table = Table("run", "task", "mixer", "seed", "lr", "epoch", "training", "validation", box=None)
@@ -82,12 +84,19 @@ def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, 
                 live.update(board.table(by_id))
     for failure in board.failed:
         CONSOLE.print(f"failed: {failure}", markup=False, style="red")
-    return SweepSummary(len(configs), len(configs) - len(missing), board.done, len(board.failed), time.perf_counter() - board.started)
+    already_done, seconds = len(configs) - len(missing), time.perf_counter() - board.started
+    return SweepSummary(len(configs), already_done, board.done, len(board.failed), board.left, seconds)
 
 
 def record(board: Board, ledger: Ledger, config: RunConfig, result: dict[str, Any] | None, reason: str | None) -> None:
-    """Write a run that ended into the ledger; where that fails, its result is still in its own directory."""
+    """Write a run that ended into the ledger; where that fails, its result is still in its own directory.
+
+    A run without result and reason is another process's, which will write it down.
+    """
     board.running.pop(config.id, None)
+    if result is None and reason is None:
+        board.left += 1
+        return
     try:
         ledger.append(make_entry(config, result, reason))
     except OSError as error:

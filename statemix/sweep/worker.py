@@ -1,9 +1,7 @@
 """One run in a directory of its own, which no other process may enter meanwhile."""
 
-import fcntl
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,26 +12,11 @@ from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
 from statemix.train.checkpoint import DamagedCheckpoint
 from statemix.train.command import load_trained
+from statemix.train.lock import Busy, entered
 from statemix.train.plugins import load_file
 from statemix.train.state import CHECKPOINT
 
 Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
-
-
-class Busy(RuntimeError):
-    """Another process is at this run."""
-
-
-@contextmanager
-def entered(directory: Path) -> Iterator[None]:
-    """Hold the lock of a run's directory; the system lets go of it whenever the process ends."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Busy(f"another process is running {directory.name}") from error
-        yield
 
 
 def find_measure(files: Iterable[Path]) -> Measure | None:
@@ -44,7 +27,10 @@ def find_measure(files: Iterable[Path]) -> Measure | None:
 def perform(
     config: RunConfig, runs: Path, report: Callable[[EpochReport], None], measure: Measure | None = None
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """Train, and measure what the experiment wants measured; return the result, or the reason why there is none."""
+    """Train, and measure what the experiment wants measured; return the result, or the reason why there is none.
+
+    A run that another process is at has neither: it is left to that process.
+    """
     directory = runs / config.id
     try:
         with entered(directory):
@@ -55,6 +41,8 @@ def perform(
                 result = train(config, directory, observer=lambda _, epoch: report(epoch))
             measured = {} if measure is None else {"measured": measure(*load_trained(directory))}
             return asdict(result) | measured, None
+    except Busy:
+        return None, None
     except Exception as error:  # whatever ends a run is that run's own affair, and is written down
         place = traceback.extract_tb(error.__traceback__)[-1]
         return None, f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
