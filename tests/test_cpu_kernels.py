@@ -85,6 +85,15 @@ def test_nan_and_inf_propagate_as_in_plain_torch(case: Case, where, poison):
     assert torch.equal(final.isfinite(), expected_final.isfinite())
 
 
+@pytest.mark.parametrize("bits", [0x7FC00001, 0x7FC000FF, 0x7FC001FF, 0x7F800155])
+@pytest.mark.parametrize("case", [case for case in KERNEL_CASES if case.gated], ids=str)
+def test_nan_stays_nan_whatever_its_bits(case: Case, bits):
+    inputs = [x.float() for x in case.inputs(2, 7, 9, 3)]
+    inputs[0][0, 3, 4] = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
+    expected, _ = case.scan(*[x.double() for x in inputs])
+    assert torch.equal(case.scan(*inputs)[0].isnan(), expected.isnan())
+
+
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
 def test_one_closed_gate_is_finite(case: Case):
     """A single −inf among raw gates closes that gate and nothing else."""

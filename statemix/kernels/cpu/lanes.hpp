@@ -44,20 +44,20 @@ STATEMIX_INLINE V larger(V a, V b) {
 }
 
 // exp(x) for x <= 0 (NaN stays NaN), in place: exactly 1 at 0, exactly 0 where it would leave the normal numbers.
-// With k the integer nearest to x log2(e) and r the rest, 2^k is added to the exponent bits of a polynomial in r.  Adding 1.5 · 2^23
-// leaves k in the low bits of the sum.
+// With k the integer nearest to x log2(e) and r the rest, a polynomial in r is multiplied by 2^k.  Adding 1.5 · 2^23 + 127 leaves k + 127,
+// the exponent bits of 2^k, in the low bits of the sum.  A product keeps NaN whatever its bits; adding to exponent bits would not.
 // K vectors go through each stage together: a chain of them would wait on itself longer than the processor can look ahead.
 template <int K>
 STATEMIX_INLINE void exponentials(V* x) {
   constexpr float COEFFICIENTS[] = {1.339887455e-3f, 9.618437393e-3f, 5.550332471e-2f, 2.402264791e-1f, 6.931472029e-1f, 1.0f};
-  constexpr float LOG2_E = 1.44269504f, MAGIC = 12582912.0f, LOWEST = -86.6f;  // above it k is at least -125
+  constexpr float LOG2_E = 1.44269504f, MAGIC = 12583039.0f, LOWEST = -86.6f;  // above it k is at least -125
   V shifted[K], r[K], p[K];
   for (int i = 0; i < K; ++i) shifted[i] = x[i] * LOG2_E + MAGIC;
   for (int i = 0; i < K; ++i) r[i] = x[i] * LOG2_E - (shifted[i] - MAGIC);
   for (int i = 0; i < K; ++i) p[i] = splat(1.535335036e-4f);
   for (float c : COEFFICIENTS)
     for (int i = 0; i < K; ++i) p[i] = p[i] * r[i] + c;
-  for (int i = 0; i < K; ++i) x[i] = zero_unless(~(x[i] < LOWEST), (V)((VI)p[i] + ((VI)shifted[i] << 23)));
+  for (int i = 0; i < K; ++i) x[i] = zero_unless(~(x[i] < LOWEST), p[i] * (V)((VI)shifted[i] << 23));
 }
 
 STATEMIX_INLINE V exponential(V x) {
