@@ -255,6 +255,21 @@ def test_memory_is_constant_while_guessing(counting):
     assert set(sizes) == {0, counting.model.state_size * 4}
 
 
+@pytest.mark.parametrize("way", ["lookup", "assisted"])
+def test_memory_is_constant_after_guessing(way):
+    """A cache that was guessed ahead with records nothing more; guessing can begin again."""
+    model, ids = build(), prompt(1, 7)
+    guess = {"prompt_lookup_num_tokens": 5} if way == "lookup" else {"assistant_model": build(seed=5)}
+    first = model.generate(ids, **guess, **{**GREEDY, "max_new_tokens": 10}, return_dict_in_generate=True)
+    cache, text, sizes = first.past_key_values, first.sequences, set()
+    for _ in range(3):
+        text = model.generate(text, past_key_values=cache, **{**GREEDY, "max_new_tokens": 15})
+        sizes.add(cache.nbytes)
+    assert sizes == {model.model.state_size * 8}
+    text = model.generate(text, past_key_values=cache, **guess, **{**GREEDY, "max_new_tokens": 15})
+    assert torch.equal(text, model.generate(ids, **{**GREEDY, "max_new_tokens": 70}))
+
+
 @EACH
 def test_a_cache_goes_back(mixer):
     model, ids = build(mixer), prompt(2, 30)

@@ -70,6 +70,10 @@ class RecurrentLayer:
         """Keep every state from now on until `crop`."""
         self.record_past = True
 
+    def stop_past_recording(self) -> None:
+        """Keep no state but the current one, now and from now on."""
+        self.record_past, self.states = False, self.states[-1:]
+
     def reset(self) -> None:
         """Forget everything."""
         self.states, self.seen = [None], 0
@@ -116,6 +120,11 @@ class RecurrentCache(Cache):
     def get_mask_sizes(self, query_length: int, layer_idx: int) -> tuple[int, int]:
         """The length that a mask over past and present would have, and its offset."""
         return self.get_seq_length(layer_idx) + query_length, 0
+
+    def stop_past_recording(self) -> None:
+        """Keep only the current states, as before `activate_past_recording`."""
+        for layer in self.layers:
+            layer.stop_past_recording()
 
     @property
     def batch_size(self) -> int:

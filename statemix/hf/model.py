@@ -148,6 +148,24 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         )
         return loss, logits
 
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        next_sequence_length: int | None = None,
+        past_key_values: Any = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        is_first_iteration: bool | None = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """What the cache has not seen of a whole text: assisted decoding that goes on from a cache would give it everything again."""
+        whole = attention_mask is not None and attention_mask.shape[1] == input_ids.shape[1]
+        if is_first_iteration and next_sequence_length is None and inputs_embeds is None and past_key_values is not None and whole:
+            next_sequence_length = input_ids.shape[1] - past_key_values.get_seq_length()
+        return cast(Any, super()).prepare_inputs_for_generation(
+            input_ids, next_sequence_length, past_key_values, attention_mask, inputs_embeds, is_first_iteration, **kwargs
+        )
+
     def _prepare_cache_for_generation(
         self,
         generation_config: GenerationConfig,
@@ -156,14 +174,18 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         batch_size: int,
         max_cache_length: int,
     ) -> Any:
-        """Put a `RecurrentCache` into `model_kwargs`, unless the caller brought one or wants none."""
+        """Put a `RecurrentCache` into `model_kwargs`, unless the caller brought one, which records only while guessing, or wants none."""
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
                 f"`cache_implementation` must be left out, got {generation_config.cache_implementation!r}: "
                 "the states of this model have one size for ever, so there is nothing to make static, to quantise or to offload."
             )
-        if model_kwargs.get("past_key_values") is not None:
-            model_kwargs["past_key_values"]._is_user_defined = True
+        guessing = generation_mode == GenerationMode.ASSISTED_GENERATION or generation_config.is_assistant
+        cache = model_kwargs.get("past_key_values")
+        if cache is not None:
+            cache._is_user_defined = True
+            if isinstance(cache, RecurrentCache) and not guessing:
+                cache.stop_past_recording()
         elif generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
             if generation_config.is_assistant:
