@@ -229,7 +229,7 @@ def test_the_loss_can_be_differentiated_twice():
 def test_bad_targets_and_chunks_of_a_loss():
     x, W = torch.randn(3, 4), torch.randn(5, 4)
     for wrong in (-1, 5):
-        with pytest.raises(IndexError, match=f"A target must be in 0 .. 4, the rows of the head, or -100, got {wrong}"):
+        with pytest.raises(ValueError, match=f"A target must be in 0 .. 4, the rows of the head, or -100, got {wrong}"):
             next_token_loss(x, W, torch.tensor([0, wrong, 2]))
     for chunk in (0, -3):
         with pytest.raises(ValueError, match=f"`chunk` must be at least 1, got {chunk}"):

@@ -75,6 +75,11 @@ def train_every_way(rank, count, directory, data_directory):
         with ranks_of(execution) as ranks, suppress(KeyboardInterrupt):
             train_lm(config_of(data, "bdlru"), execution, data, directory / f"cut {way}", ranks, stop)
 
+    (directory / "foreign").mkdir(exist_ok=True)
+    (directory / "foreign" / "metrics.jsonl").write_text("")
+    with ranks_of(execution) as ranks, pytest.raises(ValueError, match="has metrics.jsonl, but no config.json"):  # on both
+        train_lm(config_of(data, "bdlru"), execution, data, directory / "foreign", ranks)
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from texts import small_files
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from statemix.cli import main
@@ -171,6 +172,8 @@ def test_sampling():
     torch.testing.assert_close(frequencies(temperature=1.0, top_k=2), two, atol=0.03, rtol=0)
     torch.testing.assert_close(frequencies(temperature=1.0, top_p=0.7), two, atol=0.03, rtol=0)
     assert frequencies(temperature=1.0, top_p=0.01)[0] == 1
+    for coldest in (1e-7, 1e-44, 1e-320):
+        assert frequencies(temperature=coldest)[0] == 1
     prompt = torch.tensor([1])
     first, again, other = (list(generate_tokens(build(), prompt, 20, Sampling(1.0, seed=seed))) for seed in (1, 1, 2))
     assert first == again != other
@@ -188,7 +191,8 @@ def test_memory_does_not_grow_with_tokens():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"temperature": -1.0}, "`temperature`"), ({"top_k": -1}, "`top_k`"), ({"top_p": 0.0}, "`top_p`"), ({"top_p": 1.5}, "`top_p`")],
+    [({"temperature": t}, "`temperature`") for t in (-1.0, math.inf, math.nan)]
+    + [({"top_k": -1}, "`top_k`"), ({"top_p": 0.0}, "`top_p`"), ({"top_p": 1.5}, "`top_p`")],
 )
 def test_impossible_sampling(options, message):
     with pytest.raises(ValueError, match=message):
@@ -284,6 +288,14 @@ def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, caps
         main(["lm", "eval", str(directory), str(data)])
 
 
+def test_a_disk_that_is_full(directory, tmp_path):
+    with small_files(4096), pytest.raises(ValueError, match=r"The weights for .*copy could not be written \(.*\). Make room"):
+        save_model(tmp_path / "copy", CONFIG, build().state_dict())
+    with small_files(4096), pytest.raises(SystemExit, match=r"statemix: The weights for .*exported could not be written \(.*\). Make room"):
+        main(["lm", "export", str(directory), str(tmp_path / "exported")])
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
 def test_presets_are_listed_with_their_sizes(capsys):
     main(["lm", "presets"])
     printed = capsys.readouterr().out
@@ -306,6 +318,8 @@ def test_export_is_read_by_transformers(directory, tmp_path, capsys):
     out = model.generate(**batch, max_new_tokens=8, do_sample=False, eos_token_id=None)
     ours = list(generate_tokens(load_model(directory).model, batch["input_ids"][0], 8, GREEDY))
     assert out[0, -8:].tolist() == ours
+    begun = tokenizer([tokenizer.bos_token + "the cat"], return_tensors="pt")["input_ids"][0].tolist()
+    assert begun == [0, *batch["input_ids"][0].tolist()], "as `statemix lm generate` begins"
     before = contents(tmp_path / "exported")
     with pytest.raises(SystemExit, match="exists and would be overwritten"):
         main(["lm", "export", str(directory), str(tmp_path / "exported")])

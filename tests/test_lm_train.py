@@ -1,16 +1,21 @@
 """Training a language model in one process: to the same numbers however it is cut, interrupted or computed."""
 
 import copy
+import errno
+import fcntl
 import json
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from texts import little_data
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from texts import little_data, small_files
 
 from statemix.cli import main
 from statemix.lm import load_model
@@ -25,6 +30,7 @@ from statemix.train.muon import orthogonal
 
 pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
 QUICK = Execution(save_every=3, peak_flops=1e9)
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +176,115 @@ def test_a_damaged_checkpoint_is_named(tmp_path, config, data):
         run(config, data, tmp_path)
 
 
+def test_a_damaged_state_or_result_is_named(tmp_path, config, data, whole):
+    shutil.copytree(whole[1], tmp_path / "run")
+    result, state = (tmp_path / "run" / name for name in ("result.json", "checkpoints/step-00000008/state.json"))
+    for damage in ("", '{"id": "x"}', "[1]"):
+        result.write_text(damage)
+        with pytest.raises(ValueError, match=r"result.json is damaged: .* Delete it to write it anew"):
+            run(config, data, tmp_path / "run")
+    result.unlink()
+    for damage in ("", "{}", "[]", '{"step": "x", "seconds": 1}'):
+        state.write_text(damage)
+        with pytest.raises(
+            ValueError, match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to go on from the checkpoint"
+        ):
+            run(config, data, tmp_path / "run")
+    shutil.rmtree(state.parent)
+    assert replace(run(config, data, tmp_path / "run"), seconds=0) == replace(whole[0], seconds=0)
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, config, data, whole):
+    shutil.copytree(whole[1], tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    path = tmp_path / "run" / "checkpoints" / "step-00000008" / "state.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "config": "0123"}))
+    with pytest.raises(ValueError, match=rf"step-00000008 is of another run \(id 0123, this one is {config.id}\). Choose another --out"):
+        run(config, data, tmp_path / "run")
+    path.write_text(json.dumps({"step": state["step"], "seconds": state["seconds"]}))  # as the first versions wrote it
+    assert run(config, data, tmp_path / "run") == whole[0]
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/step-00000008/state.json"])
+def test_a_directory_of_something_else_is_left_alone(tmp_path, config, data, whole, name):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(whole[1] / name, path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"has (metrics.jsonl|step-00000008), but no config.json .* Choose another --out"):
+        run(config, data, tmp_path)
+    assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
+    assert path.read_bytes() == before
+
+
+def test_one_process_at_a_time(tmp_path, config, data, monkeypatch):
+    def enter_too(*_):
+        with pytest.raises(ValueError, match="is being trained by another process"):
+            run(config, data, tmp_path)
+
+    short = replace(config, steps=1)
+    config = replace(config, steps=2)
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        enter_too()
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    run(config, data, tmp_path, observer=enter_too)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "No locks available")))
+    assert run(short, data, tmp_path / "elsewhere").steps == 1
+
+
+def test_a_disk_that_is_full(tmp_path, config, data):
+    def fill(run, report):
+        while report.step == 5 and not (tmp_path / "checkpoints" / "step-00000003").exists():
+            time.sleep(0.01)  # while it is being written
+        if report.step == 5:
+            limit.__enter__()
+
+    limit = small_files(8192)
+    try:
+        with pytest.raises(
+            ValueError, match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one is .*step-00000003. Make room"
+        ):
+            run(config, data, tmp_path, observer=fill)
+    finally:
+        limit.__exit__(None, None, None)
+    assert run(config, data, tmp_path).steps == 8
+
+
+def test_a_model_that_was_removed_is_made_again(tmp_path, config, data, whole):
+    shutil.copytree(whole[1], tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "final")
+    assert run(config, data, tmp_path / "run") == whole[0]
+    ours, theirs = (load_model(directory / "final").model.state_dict() for directory in (tmp_path / "run", whole[1]))
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    for name in ("final", "checkpoints"):
+        shutil.rmtree(tmp_path / "run" / name)
+    with pytest.raises(
+        ValueError, match=r"is finished, but final/ is missing, and there is no checkpoint .* Delete .*result.json to train"
+    ):
+        run(config, data, tmp_path / "run")
+
+
+def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, config, data, whole):
+    def overflow(run, report):
+        if report.step == 6:
+            run.scored.model.norm.weight.data[3] = float("inf")
+
+    with pytest.raises(FloatingPointError, match=r"The weights are not finite after step 6. .*The last good checkpoint is .*step-00000003"):
+        run(config, data, tmp_path / "run", observer=overflow)
+    assert run(config, data, tmp_path / "run").loss == whole[0].loss
+    (file,) = (tmp_path / "run" / "checkpoints" / "step-00000008").glob("*.safetensors")
+    with safe_open(file, "pt") as opened:
+        noted = opened.metadata()
+    tensors = load_file(file)
+    tensors["model.model.norm.weight"][3] = float("nan")
+    save_file(tensors, file, noted)
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(FloatingPointError, match=r"step-00000008 has weights that are not finite. Delete it to go on from the one before"):
+        run(config, data, tmp_path / "run")
+
+
 @pytest.mark.parametrize(
     ("change", "execution", "message"),
     [
@@ -197,11 +312,25 @@ def test_a_model_that_is_too_small_for_the_vocabulary_is_refused(tmp_path, confi
         ({"lr": -1.0}, "`lr` must be above zero"),
         ({"clip": -1.0}, "`clip` must not be negative"),
         ({"warmup": 1.0}, r"`warmup` must be in \[0, 1\), got 1.0"),
+        ({"warmup": NAN}, r"`warmup` must be in \[0, 1\), got nan"),
+        *(({name: NAN}, f"`{name}` must be finite, got nan") for name in ("lr", "min_lr", "matrix_lr", "weight_decay", "clip")),
+        ({"lr": INF}, "`lr` must be finite, got inf"),
     ],
 )
 def test_bad_configs_say_so(config, change, message):
     with pytest.raises(ValueError, match=message):
         replace(config, **change)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"validate_every": -1}, {"validation_tokens": -5}, {"peak_flops": -1.0}, {"peak_flops": INF}, {"timeout": NAN}, {"timeout": 0.0}],
+    ids=str,
+)
+def test_bad_executions_say_so(change):
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=f"`{name}` must be finite and .*, got {value}"):
+        Execution(**change)
 
 
 def test_configs_are_data(config):
@@ -358,13 +487,27 @@ def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
         main(["lm", "train", str(data.directory), "--preset", "3m"])
     with pytest.raises(SystemExit, match="--minutes must be above zero, got 0"):
         main(["lm", "train", str(data.directory), "--minutes", "0"])
+    with pytest.raises(SystemExit, match="`minutes` must be above zero and finite, got inf"):
+        main(["lm", "train", str(data.directory), "--minutes", "inf"])
 
 
-def test_minutes_become_steps(tmp_path, monkeypatch, data):
+def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):
     monkeypatch.chdir(tmp_path)
     sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
     main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
     steps = read_config(tmp_path / "mine").steps
     assert len(losses(tmp_path / "mine")) == steps
-    main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
+    assert "holds a run already" not in capsys.readouterr().err
+    main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.01", "--out", "mine"])
     assert read_config(tmp_path / "mine").steps == steps
+    assert f"mine holds a run already: its {steps} steps stay, whatever the --minutes" in capsys.readouterr().err
+
+
+def test_other_minutes_are_another_run(tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
+    for length in (["--minutes", "0.0005"], ["--minutes", "0.001"], ["--minutes", "0.0005"], ["--steps", "1"]):
+        main(["lm", "train", str(data.directory), *sizes, *length])
+    names = sorted(path.name for path in (tmp_path / "runs" / "lm").iterdir())
+    assert len(names) == 3
+    assert [name.endswith(("-0.0005min", "-0.001min")) for name in names].count(True) == 2

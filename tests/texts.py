@@ -1,5 +1,8 @@
 """A little language to train on: sentences of a grammar, in documents of a few hundred bytes, prepared as tokens."""
 
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -32,3 +35,14 @@ def little_data(directory: Path, *, vocab: int = 300, shard_tokens: int = 100_00
     config = PrepareConfig(vocab=vocab, validation=0.1, shard_tokens=shard_tokens)
     prepare(open_source(str(texts)), config, directory / "data", lambda *_: None)
     return open_data(directory / "data")
+
+
+@contextmanager
+def small_files(size: int) -> Iterator[None]:
+    """No file can grow beyond `size` bytes, as on a disk that is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
@@ -41,6 +42,8 @@ def export_model(saved: SavedModel, out: Path) -> None:
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
         part.replace(out)
+    except SafetensorError as error:
+        raise ValueError(f"The weights for {out} could not be written ({error}). Make room, and try again.") from error
     finally:
         logging.enable_progress_bar()
         shutil.rmtree(part, ignore_errors=True)

@@ -76,6 +76,8 @@ def save_model(
         if tokenizer is not None:
             shutil.copyfile(tokenizer, part / TOKENIZER)
         move_into_place(part, directory)
+    except SafetensorError as error:
+        raise ValueError(f"The weights for {directory} could not be written ({error}). Make room, and try again.") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -6,6 +6,7 @@ to the next: a run begun on one machine goes on on eight ranks.
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -58,6 +59,9 @@ class LMRunConfig:
     def __post_init__(self) -> None:
         if self.optimiser not in OPTIMISERS:
             raise ValueError(f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}.")
+        for name in ("lr", "min_lr", "matrix_lr", "weight_decay", "clip"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"`{name}` must be finite, got {getattr(self, name)}.")
         for name in ("length", "batch", "steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
@@ -126,6 +130,11 @@ class Execution:
         for name in ("context", "accumulate", "save_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
+        for name in ("validate_every", "validation_tokens", "peak_flops"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"`{name}` must be finite and not negative, got {getattr(self, name)}.")
+        if not 0 < self.timeout < math.inf:
+            raise ValueError(f"`timeout` must be finite and above zero, got {self.timeout}.")
 
 
 def run_config_from_dict(data: Mapping[str, Any]) -> LMRunConfig:

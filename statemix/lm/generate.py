@@ -1,5 +1,6 @@
 """Text from a language model, a token at a time: every token takes the same time and memory, however many came before it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from statemix.models.lm import LanguageModel, States
 
 PREFILL = 1024  # tokens of a prompt that are read at once
+COLDEST = 1e-8  # a temperature below it is as good as zero
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,8 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.temperature >= 0:
-            raise ValueError(f"`temperature` must not be negative, got {self.temperature}.")
+        if not 0 <= self.temperature < math.inf:
+            raise ValueError(f"`temperature` must be finite and not negative, got {self.temperature}.")
         if self.top_k < 0:
             raise ValueError(f"`top_k` must not be negative, got {self.top_k}.")
         if not 0 < self.top_p <= 1:
@@ -38,7 +40,7 @@ class Sampling:
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
     """Tokens (B,) from logits (B, V)."""
-    if sampling.temperature == 0:
+    if sampling.temperature < COLDEST:
         return logits.argmax(-1)
     logits = logits.float() / sampling.temperature
     if sampling.top_k:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,8 @@ from statemix.lm.config import Execution
 from statemix.models.lm import LanguageModel
 from statemix.models.loss import next_token_loss
 from statemix.ops.context import own_part
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ class Ranks:
         sums = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device) for v in values])
         dist.all_reduce(sums)
         return sums.tolist()
+
+    def first(self, value: T) -> T:
+        """The value of the first rank."""
+        values = [value]
+        dist.broadcast_object_list(values, src=0, group=self.saving)
+        return values[0]
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def read_config(directory: Path) -> LMRunConfig:
     """The config of the run in `directory`."""
     try:
         return run_config_from_dict(json.loads((directory / CONFIG).read_text()))
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise ValueError(f"{directory / CONFIG} is damaged: {error}.") from error
 
 
@@ -62,7 +62,10 @@ def read_result(directory: Path, config: LMRunConfig) -> LMResult | None:
     path = directory / RESULT
     if not path.is_file():
         return None
-    result = LMResult(**json.loads(path.read_text()))
+    try:
+        result = LMResult(**json.loads(path.read_text()))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: {error}. Delete it to write it anew from the last checkpoint.") from error
     if result.id != config.id:
         raise ValueError(f"{directory} holds the result of another run (id {result.id}, this one is {config.id}). Choose another --out.")
     return result

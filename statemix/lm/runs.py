@@ -1,5 +1,6 @@
 """What `statemix lm prepare`, `train` and `ngram` show: progress bars, tables, and where everything was put."""
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -64,7 +65,10 @@ def train_with_progress(
 ) -> LMResult:
     """Train with a bar, on this process or with the ranks that torchrun started, and print the result."""
     torch.set_num_threads(threads)
-    directory = Path("runs") / "lm" / f"{data.directory.name}-{config.id}" if out is None else out
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ValueError(f"`minutes` must be above zero and finite, got {minutes}.")
+    limit = "" if minutes is None else f"-{minutes:g}min"
+    directory = Path("runs") / "lm" / f"{data.directory.name}-{config.id}{limit}" if out is None else out
     with ranks_of(execution) as ranks:
         try:
             if minutes is not None:
@@ -87,7 +91,10 @@ def train_with_progress(
 def steps_in(minutes: float, config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ranks, directory: Path) -> int:
     """How many steps fit into the minutes: those of the run that was begun in `directory`, or as many as the first few promise."""
     if (directory / CONFIG).is_file():
-        return read_config(directory).steps
+        steps = read_config(directory).steps
+        if ranks.rank == 0:
+            Console(stderr=True).print(f"{directory} holds a run already: its {steps} steps stay, whatever the --minutes", soft_wrap=True)
+        return steps
     run = start(config, execution, data, ranks)
     for _ in range(WARM_UP):
         train_step(run)

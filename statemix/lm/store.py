@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -50,10 +51,13 @@ class Store:
     keep: int
     writing: Future[None] | None = None
 
+    def last(self) -> Path | None:
+        """The last checkpoint that is whole."""
+        return max((path for path in self.directory.glob("step-*") if path.suffix != ".part" and (path / STATE).is_file()), default=None)
+
     def newest(self) -> Path | None:
         """The last checkpoint that is whole, as the first rank sees it."""
-        whole = sorted(path for path in self.directory.glob("step-*") if path.suffix != ".part" and (path / STATE).is_file())
-        seen = [whole[-1] if whole else None]
+        seen = [self.last()]
         dist.broadcast_object_list(seen, src=0, group=self.group)
         return seen[0]
 
@@ -64,8 +68,11 @@ class Store:
         part = path.with_suffix(".part")
         if dist.get_rank() == 0:
             shutil.rmtree(part, ignore_errors=True)
-            part.mkdir(parents=True)
-            (part / STATE).write_text(json.dumps(state))
+            try:
+                part.mkdir(parents=True)
+                (part / STATE).write_text(json.dumps(state))
+            except OSError as error:
+                raise self.not_written(error) from error
         dist.barrier()
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
         tensors = tensors_of(model, optimiser)
@@ -86,13 +93,26 @@ class Store:
 
     def wait(self) -> None:
         """Return when nothing is being written any more; raise what the writing raised."""
-        if self.writing is not None:
-            self.writing.result()
-            self.writing = None
+        writing, self.writing = self.writing, None
+        try:
+            if writing is not None:
+                writing.result()
+        except (CheckpointException, OSError) as error:
+            if is_of_files(error):
+                raise self.not_written(error) from error
+            raise
 
-    def load(self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-        """Fill weights and moments from a checkpoint, however many ranks wrote it; return its state."""
-        state = json.loads((path / STATE).read_text())
+    def not_written(self, error: BaseException) -> ValueError:
+        return ValueError(
+            f"No checkpoint could be written to {self.directory} ({last_line(error)}). The last good one is {self.last() or 'none'}. "
+            "Make room, and run the same command again to go on."
+        )
+
+    def load(self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, config: str) -> dict[str, Any]:
+        """Fill weights and moments from a checkpoint of the run with the id `config`, however many ranks wrote it; return its state."""
+        state = read_state(path)
+        if state.get("config", config) != config:
+            raise ValueError(f"The checkpoint {path} is of another run (id {state['config']}, this one is {config}). Choose another --out.")
         tensors = tensors_of(model, optimiser)
         try:
             load(tensors, storage_reader=HuggingFaceStorageReader(str(path)), process_group=self.group)
@@ -103,6 +123,21 @@ class Store:
         for p in model.parameters():
             optimiser.state[p]["step"].fill_(state["step"])
         return state
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint tells beside its tensors."""
+    try:
+        state = json.loads((path / STATE).read_text())
+        return {**state, "step": int(state["step"]), "seconds": float(state["seconds"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path / STATE} is damaged: {error}. Delete {path} to go on from the checkpoint before it.") from error
+
+
+def is_of_files(error: BaseException) -> bool:
+    """Whether an error is about files, on whichever rank; if not, it is about a rank that another waited for."""
+    causes = [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
+    return any(isinstance(cause, OSError | SafetensorError) for cause in causes)
 
 
 def then(first: Future[Any], action: Callable[[], None]) -> Future[None]:

@@ -7,6 +7,7 @@ What step s computes is a function of the config and the weights before it, what
     checkpoints/     the newest few
     final/           the trained model, when it is
     result.json      what it reached
+    lock             held by the process that trains it
 """
 
 import hashlib
@@ -25,17 +26,18 @@ from torch.distributed.tensor import DTensor
 
 from statemix.data import Split, TokenData, collate
 from statemix.data.tokens import META, windows_of_step
+from statemix.lm.checkpoint import CONFIG as MODEL
 from statemix.lm.checkpoint import FINAL, save_model
+from statemix.lm.claim import CHECKPOINTS, claimed
 from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.measure import Quality, autocast, flops_per_token, measure_peak, measure_quality
 from statemix.lm.optim import learning_rate, make_optimiser
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
-from statemix.lm.reports import CONFIG, METRICS, RESULT, LMResult, Metrics, StepReport, ValidationReport, read_config, read_result
+from statemix.lm.reports import METRICS, RESULT, LMResult, Metrics, StepReport, ValidationReport, read_result
 from statemix.lm.store import Store
 from statemix.models.lm import LanguageModel, count_parameters
 from statemix.train.checkpoint import write_atomically
 
-CHECKPOINTS = "checkpoints"
 FIRST_DIGESTS = {"426e51dd1b36c906": "5cea3e064435b13c"}  # the text of results/lm/small.jsonl, named before shards had hashes
 
 Observer = Callable[["LMRun", StepReport | ValidationReport], None]
@@ -159,10 +161,17 @@ def train_lm(
 ) -> LMResult:
     """Train the run in `directory`, from its newest checkpoint if it has one; return what it reached."""
     finished = read_result(directory, config)
-    if finished is not None:
+    if finished is not None and (directory / FINAL / MODEL).is_file():
         return finished
     run = start(config, execution, data, ranks)
-    store = Store(directory / CHECKPOINTS, ranks.saving, execution.keep)
+    with claimed(directory, config, ranks):
+        return train_on(run, data, directory, observer)
+
+
+def train_on(run: LMRun, data: TokenData, directory: Path, observer: Observer | None) -> LMResult:
+    """Train from what is in the run's directory to the end."""
+    config, execution = run.config, run.execution
+    store = Store(directory / CHECKPOINTS, run.ranks.saving, execution.keep)
     metrics = enter(run, store, directory)
 
     def tell(report: StepReport | ValidationReport) -> None:
@@ -177,7 +186,7 @@ def train_lm(
             if due and run.step < config.steps:
                 tell(validation_report(run, validate(run)))
             if run.step % execution.save_every == 0 or run.step == config.steps:
-                store.save(run.scored, run.optimiser, {"step": run.step, "seconds": run.seconds, "config": config.id})
+                save(run, store)
     except FloatingPointError as error:
         store.wait()
         raise FloatingPointError(f"{error} The last good checkpoint is {store.newest() or 'none: no step was saved yet'}.") from None
@@ -187,23 +196,39 @@ def train_lm(
     return finish(run, data, directory, metrics.last_loss, quality)
 
 
+def save(run: LMRun, store: Store) -> None:
+    """Begin to write a checkpoint, if it is one to go on from."""
+    if not is_finite(run):
+        raise FloatingPointError(f"The weights are not finite after step {run.step}. Lower --lr.")
+    store.save(run.scored, run.optimiser, {"step": run.step, "seconds": run.seconds, "config": run.config.id})
+
+
+def is_finite(run: LMRun) -> bool:
+    """Whether all weights of all ranks are finite."""
+    own = [p.to_local() if isinstance(p, DTensor) else p for p in run.scored.parameters()]
+    found = torch.stack([p.detach().isfinite().all() for p in own]).all()
+    return run.ranks.total(~found)[0] == 0
+
+
 def validation_report(run: LMRun, quality: Quality) -> ValidationReport:
     return ValidationReport(run.step, quality.loss, quality.perplexity, quality.bits_per_byte)
 
 
 def enter(run: LMRun, store: Store, directory: Path) -> Metrics:
-    """Claim the directory for the run, or go on with what is in it."""
-    path, checkpoint = directory / CONFIG, store.newest()
-    if path.is_file():
-        known = read_config(directory)
-        if known != run.config:
-            raise ValueError(f"{directory} holds another run (id {known.id}, this one is {run.config.id}). Choose another --out.")
-    elif run.ranks.rank == 0:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, run.config.to_json().encode())
+    """Go on from the newest checkpoint of the run, if it has one; return its metrics up to there."""
+    checkpoint = store.newest()
+    if checkpoint is None and (directory / RESULT).is_file():
+        raise ValueError(
+            f"The run in {directory} is finished, but {FINAL}/ is missing, and there is no checkpoint to make it from. "
+            f"Delete {directory / RESULT} to train again."
+        )
     if checkpoint is not None:
-        state = store.load(checkpoint, run.scored, run.optimiser)
+        state = store.load(checkpoint, run.scored, run.optimiser, run.config.id)
         run.step, run.seconds = state["step"], state["seconds"]
+        if not is_finite(run):
+            raise FloatingPointError(
+                f"The checkpoint {checkpoint} has weights that are not finite. Delete it to go on from the one before it."
+            )
     return Metrics(directory / METRICS, writes=run.ranks.rank == 0, step=run.step)
 
 

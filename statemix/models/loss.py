@@ -58,7 +58,7 @@ def check_targets(targets: Tensor, vocab: int) -> None:
         return
     wrong = targets[((targets < 0) & (targets != IGNORED)) | (targets >= vocab)]
     if wrong.numel():
-        raise IndexError(f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}.")
+        raise ValueError(f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}.")
 
 
 def steps_at_once(W: Tensor) -> int:
