@@ -90,6 +90,24 @@ def test_looking_up_in_half_precision_adds_no_errors(cls, dtype, save_memory):
         assert relative(ours, truth.grad) <= 1.5 * relative(theirs, truth.grad) + 1e-3
 
 
+@LAYERS
+def test_memory_is_saved_under_autocast_too(cls):
+    """Gates are not kept, and the gradients are the same."""
+    layer, x, kept, gradients = make(cls, 8, 4), torch.randn(2, 200, 6), {}, {}
+    for save_memory in (False, True):
+        layer.save_memory, kept[save_memory] = save_memory, 0
+
+        def count(y, save_memory=save_memory):
+            kept[save_memory] += y.nbytes
+            return y
+
+        with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(count, lambda y: y):
+            y, state = layer(x)
+        gradients[save_memory] = torch.autograd.grad(y.float().sum() + state.sum(), list(layer.parameters()))
+    assert kept[True] < kept[False] / 4
+    torch.testing.assert_close(gradients[True], gradients[False], rtol=0, atol=0)
+
+
 @needs_kernel
 @pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
 def test_a_backward_pass_under_autocast(save_memory):

@@ -86,7 +86,7 @@ class HLRU(LinearRecurrentUnit):
         x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
         if self.is_one_op(x):
             return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
-        return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
+        return self.one_by_one(x, h0, cu_seqlens, mask)
 
     def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 from torch.nn.modules.module import _has_any_global_hook
+from torch.utils.checkpoint import checkpoint
 
 from statemix.layers.gates import INIT_STD, FullGates, Gates, Projection, linear_parameters, make_gates
 from statemix.ops.check import check_cu_seqlens, check_device, check_floating, check_mask, check_state
@@ -111,18 +112,29 @@ class LinearRecurrentUnit(nn.Module, ABC):
         return self.mix(F.embedding(tokens, gates.flatten(1)).unflatten(2, gates.shape[1:]), F.embedding(tokens, v), h0, None, None)
 
     def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
-        """Whether `recurrent_layer` computes the layer: with a kernel for it, or to save memory.
-
-        Not where somebody listens at a projection, or has put another in its place: then each is called.
-        """
-        if self.context is not None or is_autocast(x) or in_transform() or _has_any_global_hook():
-            return False
-        if not (is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)):
+        """Whether `recurrent_layer` computes the layer: with a kernel for it, or to save memory."""
+        if is_autocast(x) or not self.is_alone():
             return False
         has_kernel = find_layer_kernel(x, self.state_shape[1]) is not None
         if has_kernel and self.gate == "softmax" and not torch.compiler.is_compiling() and not self.is_fit_for_differences():
             return False
         return self.save_memory or (has_kernel and is_worthwhile(Inputs(x, tokens).steps, self.W_g.weight))
+
+    def is_alone(self) -> bool:
+        """Whether nobody listens at a projection, or has put another in its place, or shares sequences; else each is called once."""
+        if self.context is not None or in_transform() or _has_any_global_hook():
+            return False
+        return is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)
+
+    def one_by_one(self, x: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """(y, state) from projections, scan and readout, each by itself; to save memory, computed again in the backward pass."""
+
+        def compute(x: Tensor, h0: Tensor | None) -> tuple[Tensor, Tensor]:
+            return self.mix(self.W_g(x), self.W_v(x), h0, cu_seqlens, mask)
+
+        if self.save_memory and torch.is_grad_enabled() and self.is_alone():
+            return cast(tuple[Tensor, Tensor], checkpoint(compute, x, h0, use_reentrant=False, preserve_rng_state=False))
+        return compute(x, h0)
 
     def is_fit_for_differences(self) -> bool:
         """Whether gates can be told by their differences from the input's, as kernels do: not if it is far below, and rounds them away."""
