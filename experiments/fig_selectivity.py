@@ -1,4 +1,5 @@
-"""What must gates see?  Compression with full, pointwise and no selectivity, against m and parameters; a convolution beside them.
+"""What must gates see?  Compression with full, pointwise and no selectivity, against m and parameters; a convolution
+and baselines beside them.
 
 Short sequences, as in fig_normalisation.
 """
@@ -7,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from statemix.models import ModelConfig
-from statemix.paper import bdlru, hlru, with_row
+from statemix.paper import BASELINES, bdlru, hlru, with_row
 from statemix.sweep import Cell
 from statemix.train import RunConfig
 
@@ -26,3 +27,5 @@ def cells() -> Iterator[Cell]:
                     yield Cell(name(m), selectivity, "plain", replace(base, model=model, seed=seed))
             conv = replace(base.model, mixer="conv", options={"kernel": 2 * m})
             yield Cell(f"Conv k{2 * m}", "none", "plain", replace(base, model=conv, seed=seed))
+        for row in BASELINES[:3]:
+            yield Cell(row, "full", "plain", replace(base, model=with_row(base.model, row, states=64), seed=seed))

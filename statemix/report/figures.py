@@ -9,7 +9,7 @@ from typing import Any
 
 from statemix.analysis.flops import step_cost
 from statemix.models import ModelConfig
-from statemix.paper import read_values
+from statemix.paper import BASELINES, read_values
 from statemix.report.drawing import blank, save
 from statemix.report.gather import Measured, Place, result_of
 
@@ -43,8 +43,8 @@ def by_size(axis: Any, places: list[Place]) -> None:
 
 
 def by_parameters(axis: Any, places: list[Place]) -> None:
-    """Accuracy against parameters: a line for each column of each layer, convolutions among them."""
-    for kind, style in zip((*KINDS, "Conv"), ("-", "--", ":"), strict=True):
+    """Accuracy against parameters: a line for each column of each layer, convolutions among them, and points for baselines."""
+    for kind, style in zip((*KINDS, "Conv", *BASELINES), ("-", "--", ":", *[""] * len(BASELINES)), strict=True):
         for column in dict.fromkeys(place.column for place in places):
             found = [p.best for p in places if p.column == column and p.row.startswith(kind) and p.best is not None]
             points = sorted((result_of(best.chosen)["parameters"], *mean_and_spread(best)) for best in found)
