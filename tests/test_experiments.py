@@ -30,7 +30,7 @@ def data(tmp_path_factory):
 
 def test_models_of_a_panel_have_as_many_parameters(lm_small, data):
     every = list(lm_small.planned(lm_small.Options(data.directory)))
-    assert len({cell.config.id for cell in every}) == len(every) == 11 * 3 + 5 * 2
+    assert len({cell.config.id for cell in every}) == len(every) == 11 * 4 + 5 * 2
     sizes = [count_parameters(cell.config.model) for cell in every if "a" in cell.panels and cell.config.lr == 2e-3]
     assert len(sizes) == 11
     assert max(sizes) < 1.02 * min(sizes)

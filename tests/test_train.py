@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from statemix.cli import main
-from statemix.commands.train import Train
+from statemix.commands.train import Train, read_options
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.tasks import IGNORE, TASKS, Examples, find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
@@ -416,7 +416,7 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "copy", "--length", "20"], "no examples of length 20"),
         (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
         (["train", "s3", "--mixer", "lstm", "--options", "hidden=x"], "`hidden` of mixer 'lstm' must be of type int, got 'x'"),
-        (["train", "s3", "--mixer", "mamba", "--options", "output_gate=False"], r"must be of type bool \(true or false\), got 'False'"),
+        (["train", "s3", "--mixer", "mamba", "--options", "output_gate=no"], r"must be of type bool \(true or false\), got 'no'"),
         (["train", "s3", "--mixer", "mamba", "--options", "conv=-1"], "`conv` must be a whole number of steps, 0 .*, got -1"),
         (["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"], "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0"),
         (["train", "s3", "--clip", "nan"], "`clip` must be a number, got nan"),
@@ -818,3 +818,9 @@ def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path):
     with pytest.raises(SystemExit, match="Unknown option of mixer 'lstm'"):
         main(["train", "s3", "--mixer", "lstm", "--options", "n_blocks=3", "--runs", str(tmp_path / "runs")])
     assert not (tmp_path / "runs").exists()
+
+
+def test_options_are_read_as_json_or_python():
+    pairs = ("a=1", "b=0.5", "c=true", "d=False", "e=True", "f=text", 'g="True"', "h=[1, 2]")
+    expected = {"a": 1, "b": 0.5, "c": True, "d": False, "e": True, "f": "text", "g": "True", "h": [1, 2]}
+    assert read_options(pairs, "--options") == expected

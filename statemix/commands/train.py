@@ -16,7 +16,7 @@ Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
 
 def read_options(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """key=value pairs; values are JSON where they can be read as such, else text."""
+    """key=value pairs; values are JSON where they can be read as such, True and False as in Python, else text."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
@@ -25,7 +25,7 @@ def read_options(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
         try:
             options[key] = json.loads(text)
         except json.JSONDecodeError:
-            options[key] = text
+            options[key] = {"True": True, "False": False}.get(text, text)
     return options
 
 
