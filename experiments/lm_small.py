@@ -1,6 +1,6 @@
 """Does moderate mixing win in language, too?  Models of about two million parameters on the same tokens of real text.
 
-    statemix lm prepare sotu --out data/sotu --vocab 1024
+    statemix lm prepare sotu --out data/sotu --vocab 1024 --validation 0.05
     python experiments/lm_small.py data/sotu --panels a b c
 
 The paper's three panels at a scale that a CPU can train.  Every model sees the same tokens in the same order, and all are trained by Muon:
