@@ -156,7 +156,8 @@ def main(options: Options) -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         with options.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        print(f"  perplexity {line['result']['perplexity']:.3f}, {line['cpu_seconds']:.0f} CPU s", flush=True)
+        seconds = "begun earlier" if line["cpu_seconds"] is None else f"{line['cpu_seconds']:.0f} CPU s"
+        print(f"  perplexity {line['result']['perplexity']:.3f}, {seconds}", flush=True)
 
 
 if __name__ == "__main__":
