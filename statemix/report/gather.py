@@ -95,7 +95,9 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
 def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     """All cells of laptop scale, and those of the paper's that have been run; each run once."""
     scales = load_scales(path)
-    full = [replace(cell, variant=f"{cell.variant}, {FULL_SIZE}") for cell in scales.get("paper", []) if cell.config.id in done]
+    run = {(entry.config["task"], entry.config["model"]["width"]) for entry in done.values()}
+    likely = [cell for cell in scales.get("paper", []) if (cell.config.task, cell.config.model.width) in run]  # ids of thousands take long
+    full = [replace(cell, variant=f"{cell.variant}, {FULL_SIZE}") for cell in likely if cell.config.id in done]
     return {cell.config.id: cell for cell in [*full, *scales["laptop"]]}.values()
 
 

@@ -125,8 +125,8 @@ def check_numbers(config: RunConfig) -> None:
 
 def without_defaults(config: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults."""
-    plain = type(config)(config.task) if isinstance(config, RunConfig) else type(config)()
-    return {name: value for name, value in asdict(config).items() if name == "task" or value != asdict(plain)[name]}
+    plain = asdict(type(config)(config.task) if isinstance(config, RunConfig) else type(config)())
+    return {name: value for name, value in asdict(config).items() if name == "task" or value != plain[name]}
 
 
 def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
