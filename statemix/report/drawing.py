@@ -24,6 +24,8 @@ def blank(panels: int, width: float, height: float) -> tuple[Any, list[Any]]:
 def save(figure: Any, out: Path, name: str) -> list[Path]:
     """Write a figure as SVG and PDF, without the time at which it was drawn."""
     written = [out / f"{name}.{kind}" for kind in ("svg", "pdf")]
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # what has been laid out once need not be for each file
     for path in written:
         figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else {"CreationDate": None})
     plt.close(figure)
