@@ -1,17 +1,16 @@
 """A run's directory: of this run and no other, and at any time of one process alone."""
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
 
 from statemix.lm.config import LMRunConfig
 from statemix.lm.ranks import Ranks
 from statemix.lm.reports import CONFIG, METRICS, read_config
 from statemix.train.checkpoint import write_atomically
+from statemix.train.lock import Busy, entered
 
-CHECKPOINTS, LOCK = "checkpoints", "lock"
+CHECKPOINTS = "checkpoints"
 
 
 @contextmanager
@@ -29,8 +28,9 @@ def claim(directory: Path, config: LMRunConfig, stack: ExitStack) -> str:
     objection = objection_to(directory, config)
     if objection:
         return objection
-    directory.mkdir(parents=True, exist_ok=True)
-    if not lock(stack.enter_context((directory / LOCK).open("a"))):
+    try:
+        stack.enter_context(entered(directory))
+    except Busy:
         return f"{directory} is being trained by another process. Wait for it, or choose another --out."
     if not (directory / CONFIG).is_file():
         write_atomically(directory / CONFIG, config.to_json().encode())
@@ -47,15 +47,3 @@ def objection_to(directory: Path, config: LMRunConfig) -> str:
         return "" if known == config else f"{directory} holds another run (id {known.id}, this one is {config.id}). Choose another --out."
     found = [path for path in (directory / METRICS, *directory.glob(f"{CHECKPOINTS}/step-*")) if path.exists()]
     return f"{directory} has {found[0].name}, but no {CONFIG} that tells which run it is of. Choose another --out." if found else ""
-
-
-def lock(file: IO[str]) -> bool:
-    """Take the lock of a file, which the system gives back whenever the process ends; False if another process has it.
-
-    On a file system that knows no locks there is none to take.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return not isinstance(error, BlockingIOError)
-    return True
