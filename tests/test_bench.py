@@ -143,6 +143,28 @@ def test_a_contest_is_over_its_reference():
     assert rows[0].ratio == rows[0].value / rows[1].value
 
 
+def test_an_entrant_that_fails_is_left_out(capsys):
+    def fail():
+        raise AssertionError("a stride\nand a page of reasons")
+
+    rows = hold(Contest("x", "y", "b", {"a": fail, "b": lambda: sum(range(20000))}), rounds=1)
+    assert [row.entrant for row in rows] == ["b"]
+    assert capsys.readouterr().err == "left out, a (y): AssertionError: a stride\n"
+    with pytest.raises(AssertionError, match="a stride"):
+        hold(Contest("x", "y", "a", {"a": fail, "b": lambda: None}), rounds=1)
+
+
+def test_what_was_measured_before_a_failure_is_kept(monkeypatch, tmp_path):
+    def results(config, part):
+        yield [Row(part, "first", "a", 1, 1.0, "ms", "a", 1.0, 1)], 0
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(speed, "results", results)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        main(["bench", "speed", "--parts", "scan", "--out", str(tmp_path / "x.jsonl")])
+    assert json.loads((tmp_path / "x.jsonl").read_text())["setting"] == "first"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -92,6 +92,14 @@ def test_hop_scan_shares_graphs_between_lengths():
     assert counter.frame_count == 1
 
 
+def test_hop_scan_compiled_for_several_block_sizes():
+    """A graph for each m: inductor kept the strides of the first in one for all."""
+    compiled = torch.compile(PLAIN[1].scan, fullgraph=True)
+    for m in (2, 3, 4):
+        inputs = PLAIN[1].inputs(1, 2, 2, m)
+        torch.testing.assert_close(gradients(compiled, inputs), gradients(PLAIN[1].scan, inputs))
+
+
 @pytest.mark.parametrize("layer", LAYERS.values(), ids=LAYERS)
 def test_layer(layer):
     mixer = layer()

@@ -90,12 +90,11 @@ def gpu_seconds(entrant: Callable[[], object]) -> float:
 
 def hold(contest: Contest, rounds: int) -> list[Row]:
     """Run the contest: one round to warm up, then `rounds` of them."""
-    times: dict[str, list[float]] = {name: [] for name in contest.entrants}
     with threads_of_torch(contest.threads):
-        for entrant in contest.entrants.values():
-            entrant()
+        entrants = {name: entrant for name, entrant in contest.entrants.items() if runs(name, contest)}
+        times: dict[str, list[float]] = {name: [] for name in entrants}
         for round_ in range(rounds):
-            for name, entrant in contest.entrants.items():
+            for name, entrant in entrants.items():
                 if round_ >= ROUNDS_WHEN_SLOW and statistics.median(times[name]) > SLOW:
                     continue
                 time.sleep(PAUSE)
@@ -115,8 +114,21 @@ def hold(contest: Contest, rounds: int) -> list[Row]:
             median / reference,
             len(times[name]),
         )
-        for name, median in ((name, statistics.median(times[name])) for name in contest.entrants)
+        for name, median in ((name, statistics.median(times[name])) for name in entrants)
     ]
+
+
+def runs(name: str, contest: Contest) -> bool:
+    """Call an entrant for the first time; one that fails is left out with a word, and only the reference must not."""
+    try:
+        contest.entrants[name]()
+    except Exception as error:
+        if name == contest.reference:
+            raise
+        reason = (str(error).strip() or "no message").splitlines()[0]
+        ERRORS.print(f"left out, {name} ({contest.setting}): {type(error).__name__}: {reason}", markup=False)
+        return False
+    return True
 
 
 def show_progress() -> Progress:
@@ -149,12 +161,21 @@ def processor() -> str:
 
 
 def report(title: str, rows: list[Row], out: Path | None) -> None:
-    """Print a table, and append each row to `out` as a line of JSON."""
+    """Print a table, and append its rows to `out`."""
+    show(title, rows)
+    append(rows, out)
+
+
+def show(title: str, rows: list[Row]) -> None:
     table = Table("setting", "entrant", "threads", rows[0].unit if rows else "", "ratio", "over", title=title, title_justify="left")
     for i, row in enumerate(rows):
         first = i == 0 or (rows[i - 1].setting, rows[i - 1].threads) != (row.setting, row.threads)
         table.add_row(row.setting if first else "", row.entrant, str(row.threads), f"{row.value:.4g}", f"{row.ratio:.3g}", row.reference)
     Console().print(table)
+
+
+def append(rows: list[Row], out: Path | None) -> None:
+    """Each row as a line of JSON."""
     if out is not None:
         with out.open("a") as lines:
             lines.writelines(json.dumps(asdict(row) | machine()) + "\n" for row in rows)

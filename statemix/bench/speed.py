@@ -17,7 +17,7 @@ from torch import nn
 
 from statemix.bench import gpu
 from statemix.bench.lm_step import lm_contest
-from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
+from statemix.bench.measure import Contest, Row, append, check_writable, hold, show, show_progress
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
 from statemix.bench.throughput import throughput_contests
@@ -163,7 +163,7 @@ def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
 
 
 def print_speed(config: SpeedConfig, out: Path | None) -> None:
-    """Measure part after part; print each as a table, and append JSON lines to `out`."""
+    """Measure part after part; print each as a table, and append JSON lines to `out` as they come."""
     check_writable(out)
     if config.device == "cuda":
         config = gpu.checked(config)
@@ -175,11 +175,13 @@ def print_speed(config: SpeedConfig, out: Path | None) -> None:
                 task = progress.add_task(part)
                 for result, moved in results(config, part):
                     progress.update(task, description=f"{part}: {result[0].setting} done")
+                    bandwidth = gpu.bandwidth_rows(result, moved) if moved else []
+                    append(result + bandwidth, out)
                     rows += result
-                    reached += gpu.bandwidth_rows(result, moved) if moved else []
-            report(TITLES[part], rows, out)
+                    reached += bandwidth
+            show(TITLES[part], rows)
             if reached:
-                report("bandwidth reached", reached, out)
+                show("bandwidth reached", reached)
 
 
 def results(config: SpeedConfig, part: str) -> Iterator[tuple[list[Row], int]]:

@@ -66,11 +66,17 @@ def _padded_sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
     T = b.shape[1]
     if not torch.compiler.is_compiling() or T == 0:
         return _sweep(A, b, first)
+    fixed(b.shape[-1])
     size = 1
     while size < T:
         size *= 2
     first = None if first is None else F.pad(first, (0, size - T))
     return _sweep(F.pad(A, (0, 0, 0, 0, 0, 0, 0, size - T)), F.pad(b, (0, 0, 0, 0, 0, size - T)), first)[:, :T]
+
+
+def fixed(size: int) -> int:
+    """A size that a graph is compiled for, no symbol: of a symbolic m, inductor (torch 2.13) keeps a stride that it saw first."""
+    return len(range(size))
 
 
 def _sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
@@ -92,10 +98,8 @@ def _sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
     if first is not None:
         h_prev = zero_where_masked(h_prev, ~first[:, even][:, 1:])
     h_even = torch.cat([b_even[:, :1], matvec(A_even[:, 1:], h_prev) + b_even[:, 1:]], 1)
-    h = torch.empty_like(b)
-    h[:, even] = h_even
-    h[:, odd] = h_odd
-    return h
+    h = torch.stack([h_even[:, pairs], h_odd], 2).flatten(1, 2)
+    return torch.cat([h, h_even[:, -1:]], 1) if T % 2 else h
 
 
 def _packed_final(h: Tensor, h0: Tensor, cu_seqlens: Tensor) -> Tensor:
