@@ -2,6 +2,7 @@
 
     statemix lm prepare sotu --out data/sotu --vocab 1024 --validation 0.05
     python experiments/lm_small.py data/sotu --panels a b c
+    python experiments/lm_small.py data/sotu --panels a --rates 8e-3 --seeds 1 2        # the spread, at the rate that most like best
 
 The paper's three panels at a scale that a CPU can train.  Every model sees the same tokens in the same order, and all are trained by Muon:
 the paper's AdamW gets less far with so few tokens (docs/log.md), and there would be less to compare.
@@ -25,7 +26,7 @@ from typing import Any, Literal
 import tyro
 
 PRESETS = ("bdlru-m1", "bdlru-m2", "bdlru-m4", "bdlru-m8", "bdlru-m16", "hlru-m2", "hlru-m4", "hlru-m16", "lstm", "mamba2", "deltanet")
-LEARNING_RATES = (4e-3, 2e-3, 8e-3, 1.6e-2)  # panel b has the first
+LEARNING_RATES = (4e-3, 2e-3, 8e-3, 1.6e-2)
 MATRIX_RATE = 5  # times the learning rate: that of matrices, with Muon
 SCALES = (0.5, 2.0)
 Panel = Literal["a", "b", "c"]
@@ -39,6 +40,10 @@ class Options:
     """A directory that `statemix lm prepare` wrote."""
     panels: tuple[Panel, ...] = ("a", "b", "c")
     """Which of the panels; c shows runs of a."""
+    models: tuple[str, ...] = PRESETS
+    """Which presets, without their `2m-`."""
+    rates: tuple[float, ...] = LEARNING_RATES
+    """Learning rates of panel a; panel b has the first."""
     steps: int = 400
     """Steps of every run."""
     batch: int = 4
@@ -77,16 +82,16 @@ def planned(options: Options) -> Iterator[Cell]:
 
     data = open_data(options.data)
     base = LMRunConfig(find_preset("2m-lstm"), digest(data), options.length, options.batch, options.steps, optimiser="muon")
-    models = {name: replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab) for name in PRESETS}
+    models = {name: replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab) for name in options.models}
     for seed in options.seeds:
-        for lr in LEARNING_RATES:
+        for lr in options.rates:
             for name, model in models.items():
                 panels: tuple[Panel, ...] = ("a", "c") if name.startswith(("bdlru", "hlru")) else ("a",)
                 if set(panels) & set(options.panels):
                     yield Cell(panels, name, at_rate(replace(base, model=model, seed=seed), lr))
         if "b" in options.panels:
             yield from (
-                Cell(("b",), name, at_rate(replace(base, model=model, seed=seed), LEARNING_RATES[0])) for name, model in wider(models)
+                Cell(("b",), name, at_rate(replace(base, model=model, seed=seed), options.rates[0])) for name, model in wider(models)
             )
 
 

@@ -1,7 +1,8 @@
 """Products of permutations (the paper's table of S3, S4 and S5): a running product at every step, 16 steps.
 
 Recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
-`curriculum`: prefixes that grow whether they are learnt or not; `Muon, curriculum`: the same steps with Muon; `long`: four times the steps.
+`curriculum`: prefixes that grow whether they are learnt or not; `Muon, curriculum`: the same steps with Muon; `long`: four times the steps;
+`wide`: three times the steps and ten times the states.
 Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs, half as many again outside the main table (`plain, longer` has all).
 S2 is in the paper's text alone.  Rates were compared where a run is cheap; elsewhere there is one.
 Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
@@ -79,6 +80,13 @@ def longer(row: str, column: str, seed: int) -> Cell:
     return Cell(row, column, "long curriculum", replace(cell.config, model=model, stage_steps=400, max_steps=16_000))
 
 
+def wider(row: str, column: str, seed: int) -> Cell:
+    """The long curriculum with four times the states again, and twice the width."""
+    cell = longer(row, column, seed)
+    model = with_row(ModelConfig(width=128), row, states=1536)
+    return Cell(row, column, "wide curriculum", replace(cell.config, model=model, max_steps=12_000))
+
+
 def with_muon(cell: Cell) -> Cell:
     """The same cell, trained with Muon."""
     return Cell(cell.row, cell.column, f"Muon, {cell.variant}", replace(cell.config, optimiser="muon", lr=4e-3))
@@ -113,4 +121,5 @@ def cells(scale: str) -> Iterator[Cell]:
     yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in CHEAP)
     yield from (with_muon(curriculum(row, column, 0)) for column in ("S5-100k", "S4-50k") for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]])
     yield with_muon(curriculum(BASELINES[3], "S4-50k", 0))
+    yield with_muon(wider(bdlru(3), "S4-50k", 0))
     yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in COLUMNS)

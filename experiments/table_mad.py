@@ -26,6 +26,11 @@ def laptop(row: str, column: str, seed: int) -> Cell:
     return Cell(row, column, "Muon, one of four configurations", replace(config, optimiser="muon", lr=3e-3, matrix_lr=0.015))
 
 
+def longer(row: str, column: str) -> Cell:
+    """Six times the steps: how much of the distance to the paper is training."""
+    return Cell(row, column, "Muon, 60 epochs, one of four configurations", replace(laptop(row, column, 0).config, epochs=60))
+
+
 def with_adamw(row: str, column: str) -> Cell:
     """As many sequences with AdamW: what the table would be without Muon."""
     model = with_row(ModelConfig(width=64), row, states=128)
@@ -57,3 +62,5 @@ def cells(scale: str) -> Iterator[Cell]:
     if scale != "paper":
         yield from (with_adamw(row, "recall") for row in FIRST)
         yield from (with_adamw(row, "copy") for row in FIRST[:4])
+        yield from (longer(row, "copy") for row in (bdlru(4), bdlru(16), "LSTM", hlru(4), bdlru(8), bdlru(1)))
+        yield from (longer(row, "compress") for row in (hlru(8), bdlru(4), hlru(2)))

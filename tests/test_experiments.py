@@ -38,11 +38,17 @@ def test_models_of_a_panel_have_as_many_parameters(lm_small, data):
     assert {cell.panels for cell in only_b} == {("b",)}
 
 
-def test_runs_are_written_down_once(lm_small, data, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(lm_small, "PRESETS", ("bdlru-m16", "lstm"))
-    monkeypatch.setattr(lm_small, "LEARNING_RATES", (3e-3,))
+def test_runs_are_written_down_once(lm_small, data, tmp_path, capsys):
     options = lm_small.Options(
-        data.directory, panels=("a",), steps=1, batch=1, length=8, out=tmp_path / "lines" / "small.jsonl", runs=tmp_path / "runs"
+        data.directory,
+        panels=("a",),
+        models=("bdlru-m16", "lstm"),
+        rates=(3e-3,),
+        steps=1,
+        batch=1,
+        length=8,
+        out=tmp_path / "lines" / "small.jsonl",
+        runs=tmp_path / "runs",
     )
     lm_small.main(options)
     lines = [json.loads(line) for line in options.out.read_text().splitlines()]

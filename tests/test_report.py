@@ -286,7 +286,7 @@ def test_seeds_are_averaged_and_unlike_runs_refused(language):
     other = json.loads(json.dumps(lines[-1]))
     other["config"]["seed"], other["result"]["perplexity"], other["cpu_seconds"] = 1, 24.0, None
     language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
-    assert PANELS["language a"](read_language(language)).splitlines()[-1] == "| LSTM | 2,000 | · | 23.00 | 23.00 | 2.200 |"
+    assert PANELS["language a"](read_language(language)).splitlines()[-1] == "| LSTM | 2,000 | · | 23.00 | 23.00 ± 1.41 [2] | 2.200 |"
     other["config"]["steps"] = 5
     language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
     with pytest.raises(ValueError, match="cannot be compared: their `steps` is 4, 5"):

@@ -198,7 +198,9 @@ def test_experiments_are_files(tmp_path, capsys):
     ledger = tmp_path / "ledger.jsonl"
     common = ["--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"]
     main(["sweep", str(path), *common, "--dry-run"])
-    assert capsys.readouterr().out.count("to run") == 3
+    told = capsys.readouterr().out
+    assert told.count("to run") == 3
+    assert told.endswith(f"3 of 3 cells are missing in {ledger}\n")
     main(["sweep", str(path), *common, "--job-idx", "0", "--num-jobs", "2"])
     assert len(ledger.read_text().splitlines()) == 2
     main(["sweep", str(path), *common])

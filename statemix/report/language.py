@@ -34,6 +34,13 @@ class LanguageRun:
     perplexity: float
     bits_per_byte: float
     tokens_per_cpu_second: float | None  # None of a run that was interrupted, whose time is not known
+    seeds: int = 1
+    spread: float = 0.0  # standard deviation of perplexity over seeds
+
+    @property
+    def shown(self) -> str:
+        """Perplexity, and if there is more than one seed their spread and number."""
+        return f"{self.perplexity:.2f}" + (f" ± {self.spread:.2f} [{self.seeds}]" if self.seeds > 1 else "")
 
     @property
     def label(self) -> str:
@@ -58,9 +65,12 @@ def read_language(path: Path) -> list[LanguageRun]:
 def mean_of(runs: list[LanguageRun]) -> LanguageRun:
     """Of runs that differ in their seed."""
     speeds = [run.tokens_per_cpu_second for run in runs if run.tokens_per_cpu_second is not None]
+    perplexities = [run.perplexity for run in runs]
     return replace(
         runs[0],
-        perplexity=statistics.mean(run.perplexity for run in runs),
+        perplexity=statistics.mean(perplexities),
+        spread=statistics.stdev(perplexities) if len(runs) > 1 else 0.0,
+        seeds=len(runs),
         bits_per_byte=statistics.mean(run.bits_per_byte for run in runs),
         tokens_per_cpu_second=statistics.median(speeds) if speeds else None,
     )
@@ -102,13 +112,13 @@ def speed_of(name: str, runs: list[LanguageRun]) -> float | None:
 
 
 def panel_a(runs: list[LanguageRun]) -> str:
-    """A line for each model: its perplexity at each learning rate, and the best."""
+    """A line for each model: its perplexity at each learning rate, and the best, ± the spread over [n] seeds."""
     rates = sorted({run.lr for run in runs if "a" in run.panels})
     names = ["model", "parameters", *(f"lr {lr:g}" for lr in rates), "best perplexity", "bits per byte"]
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     for best in best_of_each(run for run in runs if "a" in run.panels):
         at = {run.lr: f"{run.perplexity:.2f}" for run in runs if run.name == best.name}
-        numbers = [*(at.get(lr, "·") for lr in rates), f"{best.perplexity:.2f}", f"{best.bits_per_byte:.3f}"]
+        numbers = [*(at.get(lr, "·") for lr in rates), best.shown, f"{best.bits_per_byte:.3f}"]
         lines.append(f"| {best.label} | {best.parameters:,} | {' | '.join(numbers)} |")
     return "\n".join(lines) + "\n"
 
@@ -118,7 +128,7 @@ def panel_b(runs: list[LanguageRun]) -> str:
     rates = {run.lr for run in runs if "b" in run.panels}
     lines = ["| model | states | parameters | perplexity |", "|---|---|---|---|"]
     for run in sorted(with_widths(runs, rates), key=lambda run: (run.m or 0, run.states or 0)):
-        lines.append(f"| {run.label} | {run.states} | {run.parameters:,} | {run.perplexity:.2f} |")
+        lines.append(f"| {run.label} | {run.states} | {run.parameters:,} | {run.shown} |")
     return "\n".join(lines) + "\n"
 
 
@@ -132,7 +142,7 @@ def panel_c(runs: list[LanguageRun]) -> str:
     lines = ["| model | parameters | tokens per CPU second | best perplexity |", "|---|---|---|---|"]
     for best in best_of_each(run for run in runs if "c" in run.panels):
         speed = speed_of(best.name, runs)
-        lines.append(f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.perplexity:.2f} |")
+        lines.append(f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.shown} |")
     return "\n".join(lines) + "\n"
 
 
@@ -156,9 +166,10 @@ def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel a: a line for each layer, and a level for each mixer that has no m."""
     best = best_of_each(run for run in runs if "a" in run.panels)
     for mixer, style in (("bdlru", "-"), ("hlru", "--")):
-        points = sorted((run.m, run.perplexity) for run in best if run.mixer == mixer and run.m is not None)
+        points = sorted((run.m, run.perplexity, run.spread) for run in best if run.mixer == mixer and run.m is not None)
         if points:
-            axis.plot(*zip(*points, strict=True), linestyle=style, label=KINDS[mixer])
+            m, perplexity, spread = zip(*points, strict=True)
+            axis.errorbar(m, perplexity, spread, linestyle=style, capsize=2, label=KINDS[mixer])
     others = [run for run in best if run.m is None]
     for i, run in enumerate(others):
         axis.axhline(run.perplexity, color=f"C{i + 2}", linestyle=":", label=run.label)

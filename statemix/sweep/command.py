@@ -10,6 +10,7 @@ from statemix.sweep.ledger import Ledger
 from statemix.sweep.plan import load_cells, share
 from statemix.sweep.run import sweep
 from statemix.sweep.select import choose
+from statemix.train import RunConfig
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,14 @@ class Selection:
     job: int = 0
     jobs: int = 1
     limit: int | None = None
+
+
+def briefly(config: RunConfig) -> str:
+    """What tells a cell from its neighbours, in a line."""
+    model = config.model
+    options = " ".join(f"{key}={value}" for key, value in model.options.items())
+    training = f"{config.train_examples:,} sequences, {config.optimiser} {config.lr:g}, seed {config.seed}"
+    return f"{config.task}  {model.mixer} {options}, width {model.width}, layers {model.layers}  {training}"
 
 
 def run_sweep(
@@ -33,7 +42,9 @@ def run_sweep(
         configs = [config for config in configs if config.id in done] + missing
     if dry_run:
         for config in configs:
-            print(f"{config.id}  {'done' if config.id in done else 'to run'}  {config.to_json()}")
+            print(f"{config.id}  {'done' if config.id in done else 'to run'}  {briefly(config)}")
+        lacking = sum(config.id not in done for config in configs)
+        print(f"{lacking} of {len(configs)} cells are missing in {ledger}")
         return
     summary = sweep(configs, book, runs, engine=engine, workers=workers, files=(experiment.resolve(),))
     console = Console()
