@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from statemix import BDLRU, HLRU
-from statemix.analysis import cascade
+from statemix.analysis import cascade, counting
 from statemix.analysis.duality import attend, layer_attention
 from statemix.analysis.flops import step_cost
-from statemix.analysis.representations import as_matrix, faithful_representation, multiplies_like, multiply
+from statemix.analysis.representations import as_matrix, faithful_representation, inverse, multiplies_like, multiply
 from statemix.analysis.spectrum import Spectrum, eigenvalues, eigenvalues_of_two, radius_bound, transitions
 from statemix.models import ModelConfig
 from statemix.ops import gated_block_scan
@@ -148,26 +148,26 @@ def test_a_block_of_n_solves_s_n_by_construction(n):
     assert (np.array(found) == examples.targets).all()
 
 
-SMALLEST = [(2, 2, False), (3, 3, False), (4, 4, False), (5, 5, False), (2, 1, True), (3, 3, True), (4, 3, True), (5, 5, True)]
+SMALLEST = [(2, 2, 1), (3, 3, 1), (4, 4, 1), (5, 5, 1), (2, 1, 2), (3, 3, 2), (4, 3, 2), (5, 5, 2)]
 
 
-@pytest.mark.parametrize(("n", "m", "signed"), SMALLEST)
-def test_the_smallest_blocks_that_carry_a_group(n, m, signed):
-    found = faithful_representation(n, m, signed=signed)
+@pytest.mark.parametrize(("n", "m", "turns"), SMALLEST)
+def test_the_smallest_blocks_that_carry_a_group(n, m, turns):
+    found = faithful_representation(n, m, turns=turns)
     assert found is not None
-    assert m == 1 or faithful_representation(n, m - 1, signed=signed) is None
+    assert m == 1 or faithful_representation(n, m - 1, turns=turns) is None
     a, b = list(found)[-1], list(found)[1]
     assert np.array_equal(as_matrix(found[multiply(a, b)], m), as_matrix(found[a], m) @ as_matrix(found[b], m))
     for element in found.values():
         assert (np.abs(as_matrix(element, m)).sum(1) == 1).all()
 
 
-@pytest.mark.parametrize(("n", "m", "signed"), [(3, 3, False), (4, 3, True), (4, 4, False)])
-def test_multiplies_like(n, m, signed):
+@pytest.mark.parametrize(("n", "m", "turns"), [(3, 3, 1), (4, 3, 2), (4, 4, 1)])
+def test_multiplies_like(n, m, turns):
     """Transitions of a representation multiply like the group, whatever contracts them; those of a part of it do so in part."""
     elements = list(itertools.permutations(range(n)))
     products = np.array([[elements.index(tuple(x[i] for i in y)) for y in elements] for x in elements])
-    found = faithful_representation(n, m, signed=signed)
+    found = faithful_representation(n, m, turns=turns)
     assert found is not None
     matrices = np.stack([as_matrix(found[x], m).T for x in elements])  # A_y A_x for x · y: the transposed, which multiply backwards
     assert multiplies_like(0.6 * matrices + 0.01, products) == 1.0
@@ -216,5 +216,27 @@ def test_factors_of_s4():
     for (i, v), (j, u) in itertools.product(enumerate(cascade.DOUBLE_SWAPS), repeat=2):
         assert cascade.DOUBLE_SWAPS.index(multiply(v, u)) == i ^ j
     for g, v in itertools.product(cascade.ELEMENTS, cascade.DOUBLE_SWAPS):
-        assert multiply(multiply(g, v), cascade.inverse(g)) in cascade.DOUBLE_SWAPS
+        assert multiply(multiply(g, v), inverse(g)) in cascade.DOUBLE_SWAPS
     assert [tuple(g) for g in elements("s", 4)] == cascade.ELEMENTS
+
+
+@pytest.mark.parametrize("length", [1, 16, 200])
+@pytest.mark.parametrize(("n", "m", "k"), [(2, 1, 2), (3, 2, 3), (4, 3, 2)])
+def test_what_blocks_too_small_to_carry_can_count(n, m, k, length):
+    """At a bounded length, with gates of a softmax: one state for S2, two for S3, three for S4."""
+    assert faithful_representation(n, m) is None
+    examples = find_task(f"s{n}").draw(8, length, np.random.default_rng(0))
+    np.testing.assert_array_equal(counting.carry_by_counting(n, m, k, examples.inputs), examples.targets)
+
+
+def test_gates_that_count_are_gates():
+    gates, v = counting.counting_gates(list(faithful_representation(3, 2, turns=3).values()), 2, eps=0.01)
+    torch.testing.assert_close(gates.exp().sum(-1), torch.ones(6, 2, 2))
+    assert (v[:, 0] == 0).all()
+    assert set(v.unique().tolist()) == {0.0, 1.0, 2.0}
+
+
+@pytest.mark.parametrize(("n", "m", "k"), [(3, 1, 3), (4, 2, 4), (5, 4, 2)])
+def test_what_cannot_be_counted(n, m, k):
+    with pytest.raises(ValueError, match=f"S{n} has no copy among permutations of {m} things"):
+        counting.carry_by_counting(n, m, k, np.zeros((1, 1), dtype=np.int64))

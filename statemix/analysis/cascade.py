@@ -29,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from statemix.analysis.representations import Element, multiply
+from statemix.analysis.representations import Element, inverse, multiply
 from statemix.ops import block_scan
 from statemix.tasks.task import Tokens
 
@@ -37,10 +37,6 @@ M = 3  # states of every block
 THINGS = tuple(range(4))
 ELEMENTS: list[Element] = list(itertools.permutations(THINGS))  # in the order of the task `s4`
 DOUBLE_SWAPS: list[Element] = [(0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0)]  # numbered so that products add bits
-
-
-def inverse(a: Element) -> Element:
-    return tuple(sorted(range(len(a)), key=a.__getitem__))
 
 
 @cache

@@ -28,26 +28,29 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-Element = tuple[int, ...]  # where each thing goes; for signed ones, things 0 .. m - 1 and their negatives m .. 2m - 1
+Element = tuple[int, ...]  # where each thing goes; of signed ones things 0 .. m - 1, then their negatives m .. 2m - 1
 
 
-def permutations(m: int) -> list[Element]:
-    return list(itertools.permutations(range(m)))
+def wreath(m: int, turns: int) -> list[Element]:
+    """Permutations of m things that also turn, in steps of 1/turns: plain for one turn, signed for two.
 
-
-def signed_permutations(m: int) -> list[Element]:
-    """As permutations of 2 m things, which keep pairs of opposites together."""
+    As permutations of turns · m things: thing i + m r is thing i after r turns.
+    """
     found = []
     for places in itertools.permutations(range(m)):
-        for signs in itertools.product((0, 1), repeat=m):
-            upper = [place + m * sign for place, sign in zip(places, signs, strict=True)]
-            found.append((*upper, *((u + m) % (2 * m) for u in upper)))
+        for added in itertools.product(range(turns), repeat=m):
+            first = [place + m * r for place, r in zip(places, added, strict=True)]
+            found.append(tuple((thing + m * r) % (turns * m) for r in range(turns) for thing in first))
     return found
 
 
 def multiply(a: Element, b: Element) -> Element:
     """First b, then a."""
     return tuple(a[i] for i in b)
+
+
+def inverse(a: Element) -> Element:
+    return tuple(sorted(range(len(a)), key=a.__getitem__))
 
 
 def order(a: Element) -> int:
@@ -73,11 +76,10 @@ def extend(generators: tuple[Element, ...], images: tuple[Element, ...]) -> dict
     return found
 
 
-def faithful_representation(n: int, m: int, *, signed: bool) -> dict[Element, Element] | None:
-    """One that sends S_n into the (signed) permutations of m things, each element to another; None if there is none."""
+def faithful_representation(n: int, m: int, *, turns: int = 1) -> dict[Element, Element] | None:
+    """One that sends S_n into `wreath(m, turns)`, each element to another; None if there is none."""
     swap, cycle = (1, 0, *range(2, n)), (*range(1, n), 0)
-    targets = signed_permutations(m) if signed else permutations(m)
-    candidates = [[a for a in targets if order(a) == order(generator)] for generator in (swap, cycle)]
+    candidates = [[a for a in wreath(m, turns) if order(a) == order(generator)] for generator in (swap, cycle)]
     for images in itertools.product(*candidates):
         found = extend((swap, cycle), images)
         if found is not None and len(set(found.values())) == math.factorial(n):
@@ -86,7 +88,7 @@ def faithful_representation(n: int, m: int, *, signed: bool) -> dict[Element, El
 
 
 def as_matrix(a: Element, m: int) -> NDArray[np.float64]:
-    """The matrix A with A x = the things of x where `a` sends them, with their signs."""
+    """The matrix A with A x = the things of x where `a`, plain or signed, sends them, with their signs."""
     matrix = np.zeros((m, m))
     for source in range(m):
         target = a[source]
