@@ -15,6 +15,7 @@ from statemix.models import ModelConfig
 from statemix.sweep import Entry, Ledger, choose, grid, load_cells, load_places, share, sweep
 from statemix.sweep import engines as engines_module
 from statemix.sweep.ledger import make_entry
+from statemix.sweep.plan import Where
 from statemix.sweep.worker import perform
 from statemix.train import RunConfig
 from statemix.train.lock import Busy, entered
@@ -248,6 +249,25 @@ def test_places_scales_measures_and_limits(tmp_path, capsys):
         load_cells(tmp_path / "plain.py", "paper")
     with pytest.raises(ValueError, match="Unknown scale 'moon'"):
         load_cells(path, "moon")
+
+
+def test_parts_of_a_table(tmp_path, capsys):
+    path = tmp_path / "table.py"
+    path.write_text(PLACES.replace('"BD-LRU m2", "S2", "plain"', 'f"BD-LRU m{seed}", "S2" if seed < 3 else "S3", "plain"'))
+    seeds = lambda **where: [config.seed for config in load_cells(path, "paper", Where(**where))]  # noqa: E731
+    assert seeds() == [0, 1, 2, 3]
+    assert seeds(rows=("BD-LRU m[1-2]", "BD-LRU m3")) == [1, 2, 3]
+    assert seeds(rows=("BD-LRU m[1-3]",), columns=("S2",)) == [1, 2]
+    assert seeds(columns=("S*",), variants=("plain",)) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match=r"No row 'LSTM' in what is chosen of the experiment. Available: BD-LRU m0, .*, BD-LRU m3."):
+        seeds(rows=("BD-LRU m0", "LSTM"))
+    with pytest.raises(ValueError, match=r"No column 'S3' .* Available: S2."):
+        seeds(rows=("BD-LRU m0",), columns=("S3",))
+    (tmp_path / "plain.py").write_text(EXPERIMENT)
+    with pytest.raises(ValueError, match="Available: none: its cells have no rows"):
+        load_cells(tmp_path / "plain.py", where=Where(rows=("x",)))
+    main(["sweep", str(path), "--rows", "BD-LRU m1", "--dry-run", "--ledger", str(tmp_path / "ledger.jsonl")])
+    assert capsys.readouterr().out.endswith("1 of 1 cells are missing in " + str(tmp_path / "ledger.jsonl") + "\n")
 
 
 OWN = """

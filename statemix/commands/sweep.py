@@ -15,12 +15,19 @@ class Sweep:
     """Run what the ledger lacks of an experiment: a Python file whose `cells()` yields configs.
 
     A run that fails or is killed is written down with its reason, and costs no other. Run the command again to go on.
+    A part of a table: `statemix sweep experiments/table_groups.py --rows 'BD-LRU m[1-5]' LSTM --columns S3-250 --scale paper`.
     """
 
     experiment: tyro.conf.Positional[Path]
     """The Python file."""
     scale: Literal["laptop", "paper"] = "laptop"
     """Sizes that a CPU can run, or those of the paper, where the experiment offers both."""
+    rows: tuple[str, ...] = ()
+    """Only these rows of the table or figure, as patterns: 'BD-LRU m[1-5]' LSTM."""
+    columns: tuple[str, ...] = ()
+    """Only these columns: 'S3-*'."""
+    variants: tuple[str, ...] = ()
+    """Only these recipes: plain."""
     ledger: Path = Path("results/ledger.jsonl")
     """Where finished runs are written down."""
     runs: Path = Path("runs")
@@ -44,10 +51,12 @@ class Sweep:
         if not 0 <= self.job_idx < self.num_jobs:
             raise SystemExit(f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}.")
         from statemix.sweep.command import Selection, run_sweep
+        from statemix.sweep.plan import Where
 
         if self.limit is not None:
             check_positive("limit", self.limit)
-        choice = Selection(self.scale, self.job_idx, self.num_jobs, self.limit)
+        where = Where(self.rows, self.columns, self.variants)
+        choice = Selection(self.scale, self.job_idx, self.num_jobs, self.limit, where)
         run_sweep(self.experiment, choice, self.ledger, self.runs, self.engine, self.workers, dry_run=self.dry_run)
 
 

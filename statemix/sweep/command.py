@@ -1,13 +1,13 @@
 """What `statemix sweep` does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from statemix.sweep.ledger import Ledger
-from statemix.sweep.plan import load_cells, share
+from statemix.sweep.plan import Where, load_cells, share
 from statemix.sweep.run import sweep
 from statemix.sweep.select import choose
 from statemix.train import RunConfig
@@ -15,12 +15,13 @@ from statemix.train import RunConfig
 
 @dataclass(frozen=True)
 class Selection:
-    """Which cells of an experiment to run: at which scale, which share of them, and how many at most."""
+    """Which cells of an experiment to run: at which scale and places, which share of them, and how many at most."""
 
     scale: str = "laptop"
     job: int = 0
     jobs: int = 1
     limit: int | None = None
+    where: Where = field(default_factory=Where)
 
 
 def briefly(config: RunConfig) -> str:
@@ -35,7 +36,8 @@ def run_sweep(
     experiment: Path, selection: Selection, ledger: Path, runs: Path, engine: str, workers: int, *, dry_run: bool = False
 ) -> None:
     """Run the missing cells, then show what the experiment's cells have come to."""
-    configs, book = share(load_cells(experiment, selection.scale), selection.job, selection.jobs), Ledger(ledger)
+    configs = share(load_cells(experiment, selection.scale, selection.where), selection.job, selection.jobs)
+    book = Ledger(ledger)
     done = book.done()
     if selection.limit is not None:
         missing = [config for config in configs if config.id not in done][: selection.limit]

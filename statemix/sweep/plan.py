@@ -13,6 +13,7 @@ what it returns is kept in the ledger with the result.
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 
@@ -66,9 +67,36 @@ def load_scales(path: Path) -> dict[str, list[Cell]]:
     return {scale: load_places(path, scale) for scale in scales}
 
 
-def load_cells(path: Path, scale: str = "laptop") -> list[RunConfig]:
-    """The configs that an experiment yields, each once."""
-    return list({cell.config.id: cell.config for cell in load_places(path, scale)}.values())
+@dataclass(frozen=True)
+class Where:
+    """Which places of an experiment: patterns as of files (`BD-LRU m[1-5]`), one of which must match; none for all."""
+
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+
+    def choose(self, cells: list[Cell]) -> list[Cell]:
+        """The cells that match, if any do."""
+        for name, patterns in (("row", self.rows), ("column", self.columns), ("variant", self.variants)):
+            cells = matching(cells, name, patterns)
+        return cells
+
+
+def matching(cells: list[Cell], name: str, patterns: tuple[str, ...]) -> list[Cell]:
+    """The cells whose `name` matches one of the patterns, if there are any; each pattern must match some."""
+    present = list(dict.fromkeys(getattr(cell, name) for cell in cells))
+    for pattern in patterns:
+        if not any(fnmatchcase(value, pattern) for value in present):
+            available = ", ".join(value for value in present if value) or f"none: its cells have no {name}s"
+            raise ValueError(f"No {name} {pattern!r} in what is chosen of the experiment. Available: {available}.")
+    return [cell for cell in cells if not patterns or any(fnmatchcase(getattr(cell, name), pattern) for pattern in patterns)]
+
+
+def load_cells(path: Path, scale: str = "laptop", where: Where | None = None) -> list[RunConfig]:
+    """The configs that an experiment yields, those of the chosen places, each once."""
+    cells = load_places(path, scale)
+    cells = cells if where is None else where.choose(cells)
+    return list({cell.config.id: cell.config for cell in cells}.values())
 
 
 def grid(config: RunConfig, lrs: Iterable[float], seeds: Iterable[int]) -> Iterator[RunConfig]:
