@@ -16,7 +16,7 @@ from triton.runtime import interpreter
 from statemix import BDLRU, HLRU
 from statemix.bench.gpu import kernel_contests
 from statemix.bench.measure import hold
-from statemix.ops import gpu
+from statemix.ops import gated_block_scan, gpu
 from statemix.ops.kernels import register_scans
 
 if os.environ.get("TRITON_INTERPRET") != "1" or os.environ.get("STATEMIX_KERNELS") != "off":
@@ -206,15 +206,17 @@ def test_closed_gates_and_masked_nan(case):
         assert y.isfinite().all()
 
 
-def test_saturated_permutations_are_exact():
+@pytest.mark.parametrize(("gate", "open_gate", "shut"), [("softmax", 200.0, -200.0), ("linear", 41.0, 0.0), ("silu", 41.0, -200.0)])
+def test_saturated_permutations_are_exact(gate, open_gate, shut):
+    """41 · (1 / 41) is not one in float32: signed rows must be divided."""
     T, m = 12, 3
-    gates, h0 = torch.full((1, T, 2, m, m + 1), -200.0), torch.randn(1, 2, m)
+    gates, h0 = torch.full((1, T, 2, m, m + 1), shut), torch.randn(1, 2, m)
     state = h0
     for t in range(T):
         order = torch.randperm(m)
-        gates[0, t, :, torch.arange(m), order] = 200.0
+        gates[0, t, :, torch.arange(m), order] = open_gate
         state = state[..., order]
-    assert torch.equal(BLOCK.scan(gates, torch.randn(1, T, 2, m), h0)[1], state)
+    assert torch.equal(gated_block_scan(gates, torch.randn(1, T, 2, m), h0, gate=gate)[1], state)
 
 
 def test_bad_bounds_are_refused():

@@ -147,16 +147,25 @@ def test_low_precision_gates_are_normalised_in_float32():
         torch.testing.assert_close(normalise(gates, gate), normalise(gates.float(), gate).bfloat16(), rtol=0, atol=0)
 
 
-def test_a_saturated_permutation_is_exact():
-    """Gates of ±60 make each row one-hot; the state is then carried around, bit for bit, for 8,192 steps."""
+LONE_GATES = {"softmax": (60.0, -60.0), "sigmoid": (3.0, -200.0), "tanh": (0.7, 0.0), "linear": (41.0, 0.0), "silu": (41.0, -200.0)}
+
+
+@pytest.mark.parametrize("gate", LONE_GATES)
+def test_a_saturated_permutation_is_exact(gate):
+    """A gate alone in its row weighs exactly one, 41 · (1 / 41) does not; the state is carried around, bit for bit, for 8,192 steps."""
     T, m = 8192, 3
-    gates = torch.full((1, T, 1, m, m + 1), -60.0)
+    open_gate, shut = LONE_GATES[gate]
+    gates = torch.full((1, T, 1, m, m + 1), shut)
     for i in range(m):
-        gates[..., i, (i + 1) % m] = 60.0
+        gates[..., i, (i + 1) % m] = open_gate
     h0 = torch.tensor([[[0.1, 0.7, -0.3]]])
-    h, _ = gated_block_scan(gates, torch.randn(1, T, 1, m), h0)
+    h, _ = gated_block_scan(gates, torch.randn(1, T, 1, m), h0, gate=gate)
     expected = torch.stack([h0.roll(-(t + 1), -1) for t in range(T)], 1)
     torch.testing.assert_close(h, expected, rtol=0, atol=0)
+    lags = torch.full((1, T, 1, m + 1), shut)
+    lags[..., m - 1] = open_gate
+    y, _ = gated_companion_scan(lags, torch.randn(1, T, 1), h0, gate=gate)
+    torch.testing.assert_close(y[0, :, 0], h0[0, 0].flip(0).repeat(T // m + 1)[:T], rtol=0, atol=0)
 
 
 def test_none_has_no_bound():

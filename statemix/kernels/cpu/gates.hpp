@@ -70,6 +70,7 @@ STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
 }
 
 // Weights of a row for any gate function but softmax; q and s too where they are not null.
+// They are divided by Z, not multiplied by its reciprocal: one gate alone in its row is exactly one, as a permutation must be.
 __attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int c, V* w, V* q, V* s) {
   V total{};
   switch (gate) {
@@ -84,9 +85,8 @@ __attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int 
         total += w[j];
         if (q) q[j] = closed;
       }
-      const V scale = 1.0f / total;
       for (int j = 0; j < c; ++j) {
-        w[j] *= scale;
+        w[j] /= total;
         if (q) {
           q[j] *= w[j];
           s[j] = splat(1.0f);
@@ -127,14 +127,14 @@ __attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int 
         if (q) q[j] = slope;
       }
       const VI low = total < SIGNED_FLOOR;
-      const V scale = 1.0f / select(low, splat(SIGNED_FLOOR), total);
+      const V Z = select(low, splat(SIGNED_FLOOR), total), scale = 1.0f / Z;
       for (int j = 0; j < c; ++j) {
         if (q) {
           const V sign = select(w[j] > 0.0f, splat(1.0f), select(w[j] < 0.0f, splat(-1.0f), V{}));
           s[j] = select(low, V{}, sign);
           q[j] *= scale;
         }
-        w[j] *= scale;
+        w[j] /= Z;
       }
     }
   }

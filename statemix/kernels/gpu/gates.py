@@ -38,6 +38,23 @@ def numerators(g, GATE: tl.constexpr):
 
 
 @triton.jit
+def weights(g, GATE: tl.constexpr):
+    """f and 1 / Z, to sum up a row; of signed gate functions f / Z and one: divided, a gate alone in its row weighs exactly one."""
+    f, scale, low = numerators(g, GATE)
+    if GATE == "tanh" or GATE == "linear" or GATE == "silu":
+        total = tl.zeros_like(scale)
+        for j in tl.static_range(len(f)):
+            total += tl.abs(f[j])
+        total = tl.where(low, tl.zeros_like(total) + SIGNED_FLOOR, total)
+        w = ()
+        for j in tl.static_range(len(f)):
+            w += (tl.div_rn(f[j], total),)
+        return w, tl.zeros_like(scale) + 1.0
+    else:
+        return f, scale
+
+
+@triton.jit
 def exponentials(g, GATE: tl.constexpr):
     """Exponentials of gates, or of their logarithmic sigmoids, over the row's largest, and their sum.
 

@@ -15,7 +15,7 @@ Tensors are passed on as pointers to each lane's entry at step 0 of the scan; `s
 import triton
 import triton.language as tl
 
-from statemix.kernels.gpu.gates import numerators, pull, slope
+from statemix.kernels.gpu.gates import numerators, pull, slope, weights
 from statemix.kernels.gpu.states import choose, enter, entry_of, load_row, load_state, locate, place, push, store_state, transposed_sum
 
 SIZES = ["T", "length", "per", "n", "tiles"]
@@ -54,7 +54,7 @@ def forward_steps(
         rows += (read(X, x, mask, i + q, stride, pace, COLUMNS),)
     for q in tl.static_range(STEPS):
         g, v, real = rows[q]
-        f, scale, _ = numerators(g, GATE)
+        f, scale = weights(g, GATE)
         new = push(state, output(f, scale, v, state, home, M, BLOCK, GATE), BLOCK)
         state = new if mask is None else choose(real, new, state)
         tl.store(h + (i + q) * stride, state[0], mask=valid)
@@ -245,7 +245,7 @@ def summarise(
         states += (unit(column + c, row, M, BLOCK),)
     for i in range(i0, i1):
         g, v, real = read(X, x, mask, i, stride, pace, COLUMNS)
-        f, scale, _low = numerators(g, GATE)
+        f, scale = weights(g, GATE)
         moved = ()
         for c in tl.static_range(TOGETHER):
             drive = tl.where(lane * 0 + column + c == M, v, tl.zeros_like(v))
