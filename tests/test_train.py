@@ -421,6 +421,7 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"], "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0"),
         (["train", "s3", "--clip", "nan"], "`clip` must be a number, got nan"),
         (["train", "s3", "--seed", "-5"], "`seed` must not be negative"),
+        (["train", "s3", "--weight-decay", "-1"], "`weight_decay` must not be negative"),
         (["train", "s3", "--files", "broken.py"], "broken.py, line 1: "),
         (["train", "s3", "--runs", "broken.py"], "Not a directory: broken.py"),
         (["eval", "nowhere"], "nowhere is not the directory of a run"),
@@ -666,6 +667,7 @@ def test_what_is_given_stands_over_a_preset():
     preset = tracking_preset(RunConfig("s5", ModelConfig("bdlru", {"n_blocks": 32, "block_size": 5}, width=64), clip=1.0, epochs=50))
     assert Train("s5", block_size=5, preset="tracking").run_config() == preset
     assert Train("s5", block_size=5, preset="tracking", sharpen=1.01).run_config() == replace(preset, sharpen=1.01)
+    assert Train("s5", block_size=5, preset="tracking", weight_decay=0.1).run_config() == replace(preset, weight_decay=0.1)
 
 
 @pytest.mark.parametrize(
@@ -675,6 +677,7 @@ def test_what_is_given_stands_over_a_preset():
         ({"matrix_lr": 0.1}, "--matrix-lr is a rate of --optimiser muon"),
         ({"protocol": "paper", "clip": 1.0, "optimiser": "muon"}, "--protocol paper trains without --clip, --optimiser"),
         ({"protocol": "paper", "preset": "tracking"}, "--protocol paper trains without --preset"),
+        ({"protocol": "paper", "weight_decay": 0.1}, "--protocol paper trains without --weight-decay"),
     ],
 )
 def test_options_that_would_be_passed_over_are_refused(options, message):

@@ -68,6 +68,8 @@ class Train:
     """muon makes updates of matrices inside blocks orthogonal: far fewer steps to recall, copy or compress. adamw: as in the paper."""
     matrix_lr: float | None = None
     """Where the cosine of these matrices begins, with muon: 0.02 if not given."""
+    weight_decay: float = 0.0
+    """By how much of the rate weights shrink in each step. 0: as in the paper's code."""
     batch: int = 128
     """Sequences a step."""
     epochs: int = 50
@@ -133,7 +135,7 @@ class Train:
         if self.protocol == "paper":
             config = paper_protocol(config)
         sizes = replace(config, batch=self.batch, epochs=self.epochs, stage_steps=self.stage_steps, seed=self.seed)
-        return replace(sizes, optimiser=self.optimiser)
+        return replace(sizes, optimiser=self.optimiser, weight_decay=self.weight_decay)
 
     def mixer_options(self) -> dict[str, Any]:
         """--blocks and --block-size, by the names that the mixer has for them, and --options."""
@@ -149,7 +151,8 @@ class Train:
             raise SystemExit("statemix: --matrix-lr is a rate of --optimiser muon. Add that, or leave it out.")
         if self.protocol == "paper":
             aids = [name for name in ("clip", *AIDS) if getattr(self, name) is not None and name != "matrix_lr"]
-            others = {"preset": self.preset == "tracking", "optimiser": self.optimiser == "muon", "stage_steps": self.stage_steps > 0}
+            others = {"preset": self.preset == "tracking", "optimiser": self.optimiser == "muon"}
+            others |= {"stage_steps": self.stage_steps > 0, "weight_decay": self.weight_decay != 0}
             aids += [name for name, is_set in others.items() if is_set]
             if aids:
                 raise SystemExit(f"statemix: --protocol paper trains without {flags(aids)}. Leave one of them out.")
