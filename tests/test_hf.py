@@ -271,6 +271,34 @@ def test_memory_is_constant_after_guessing(way):
 
 
 @EACH
+@pytest.mark.parametrize("way", ["lookup", "assisted"])
+def test_guessing_goes_on_from_a_cache(mixer, way):
+    """The tokens of greedy search, and the states of one reading of the text, no matter who wrote the text before."""
+    model, ids = build(mixer), prompt(1, 15)
+    greedy = model.generate(ids, **{**GREEDY, "max_new_tokens": 40})
+    guess = {"prompt_lookup_num_tokens": 3} if way == "lookup" else {"assistant_model": build(seed=5)}
+    for mask in (None, torch.ones(1, 30, dtype=torch.long)):
+        cache = model.generate(ids, **{**GREEDY, "max_new_tokens": 15}, return_dict_in_generate=True).past_key_values
+        more = {} if mask is None else {"attention_mask": mask}
+        out = model.generate(greedy[:, :30], past_key_values=cache, **guess, **more, **{**GREEDY, "max_new_tokens": 10})
+        assert torch.equal(out, greedy[:, :40])
+        seen = cache.get_seq_length()
+        assert seen in (39, 40)
+        fresh = RecurrentCache(2)
+        model(out[:, :seen], past_key_values=fresh)
+        for ours, theirs in zip(cache.layers[1].tensors()[-2:], fresh.layers[1].tensors()[-2:], strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+        assert torch.equal(model.generate(out, past_key_values=cache, **{**GREEDY, "max_new_tokens": 15}), greedy)
+
+
+def test_guessing_from_a_cache_needs_the_whole_text():
+    model, ids = build(), prompt(1, 15)
+    cache = model.generate(ids, **GREEDY, return_dict_in_generate=True).past_key_values
+    with pytest.raises(ValueError, match="must be the whole text: the cache has seen 39 tokens, and 3 came"):
+        model.generate(prompt(1, 3), past_key_values=cache, prompt_lookup_num_tokens=3, **GREEDY)
+
+
+@EACH
 def test_a_cache_goes_back(mixer):
     model, ids = build(mixer), prompt(2, 30)
     cache = RecurrentCache(2)

@@ -102,9 +102,13 @@ class RecurrentLayer:
 
 
 class RecurrentCache(Cache):
-    """One `RecurrentLayer` a layer; passed to `generate` as `past_key_values`, it goes on where it stands."""
+    """One `RecurrentLayer` a layer; passed to `generate` as `past_key_values`, it goes on where it stands.
+
+    `guessing` is set while `generate` goes on from it by assisted decoding, which hands the model the text from its beginning.
+    """
 
     layers: list[Any]
+    guessing: bool = False
 
     def __init__(self, layers: int) -> None:
         super().__init__(layers=cast(Any, [RecurrentLayer() for _ in range(layers)]))

@@ -158,10 +158,15 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         is_first_iteration: bool | None = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """What the cache has not seen of a whole text: assisted decoding that goes on from a cache would give it everything again."""
-        whole = attention_mask is not None and attention_mask.shape[1] == input_ids.shape[1]
-        if is_first_iteration and next_sequence_length is None and inputs_embeds is None and past_key_values is not None and whole:
+        """What the cache has not seen of the text: assisted decoding that goes on from a cache would give it everything again."""
+        unread = is_first_iteration and next_sequence_length is None and inputs_embeds is None
+        if unread and isinstance(past_key_values, RecurrentCache) and past_key_values.guessing:
             next_sequence_length = input_ids.shape[1] - past_key_values.get_seq_length()
+            if next_sequence_length < 1:
+                raise ValueError(
+                    f"To guess ahead from a cache, `input_ids` must be the whole text: the cache has seen {past_key_values.get_seq_length()} "
+                    f"tokens, and {input_ids.shape[1]} came. Put those that it has seen in front."
+                )
         return cast(Any, super()).prepare_inputs_for_generation(
             input_ids, next_sequence_length, past_key_values, attention_mask, inputs_embeds, is_first_iteration, **kwargs
         )
@@ -184,8 +189,10 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         cache = model_kwargs.get("past_key_values")
         if cache is not None:
             cache._is_user_defined = True
-            if isinstance(cache, RecurrentCache) and not guessing:
-                cache.stop_past_recording()
+            if isinstance(cache, RecurrentCache):
+                cache.guessing = generation_mode == GenerationMode.ASSISTED_GENERATION
+                if not guessing:
+                    cache.stop_past_recording()
         elif generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
             if generation_config.is_assistant:
