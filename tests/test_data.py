@@ -17,6 +17,7 @@ from statemix.data.sources import PACKAGES, open_source
 from statemix.data.tokenizer import EOT, load_tokenizer, train_bpe
 from statemix.data.tokens import Piece, epoch_order, windows_of_step
 from statemix.lm.ngram import bytes_of, documents_of
+from statemix.lm.runs import name_of
 
 pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
 DOCUMENTS = ["first document\n", "the second, with ünïcödé and 🐈", "third " * 50]
@@ -352,6 +353,18 @@ def test_damaged_data_is_named(tmp_path):
         data.split("train")
     with pytest.raises(ValueError, match="Unknown split 'test'. Available: train, validation"):
         data.split("test")
+    starts = np.fromfile(data.directory / "train-00000.docs", "<i8")
+    shard.write_bytes(whole)
+    starts[::-1].tofile(data.directory / "train-00000.docs")
+    with pytest.raises(ValueError, match="train-00000.docs is damaged: documents must begin one after the other"):
+        data.split("train")
+    path = data.directory / "data.json"
+    described = path.read_text()
+    for wrong in (described.replace('"<u2"', '"foo"'), described.replace('"version": 1', '"version": "x"'), "[]", "\udcff"):
+        path.write_bytes(wrong.encode("utf-8", "surrogateescape"))
+        with pytest.raises(ValueError, match="data.json is damaged: "):
+            open_data(data.directory)
+    path.write_text(described)
     data.tokenizer.rename(tmp_path / "elsewhere.json")
     with pytest.raises(FileNotFoundError, match="has no tokenizer.json"):
         open_data(data.directory)
@@ -370,6 +383,15 @@ def test_prepare_from_the_command_line(tmp_path, monkeypatch, capsys):
     assert "validation" in printed
     assert "statemix lm train data/texts" in printed
     assert open_data(tmp_path / "data" / "texts").meta.splits["validation"].documents == 2
+    sources = {
+        ".": tmp_path.name,
+        "texts/": "texts",
+        "a.b/c.v1.jsonl.gz": "c.v1",
+        "x.txt": "x",
+        "hf:a/b:sample-0.5B": "sample-0.5B",
+        "hf:a/b": "b",
+    }
+    assert {source: name_of(source) for source in sources} == sources
     with pytest.raises(SystemExit, match="exists already"):
         main(["lm", "prepare", "texts", "--vocab", "300"])
     with pytest.raises(SystemExit, match="`validation` must be a share between 0 and 1, got 2.0"):

@@ -1,7 +1,11 @@
 """The model in Hugging Face: files, every way to generate, the cache that goes back, and training."""
 
 import copy
+import json
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -268,6 +272,42 @@ def test_memory_is_constant_after_guessing(way):
     assert sizes == {model.model.state_size * 8}
     text = model.generate(text, past_key_values=cache, **guess, **{**GREEDY, "max_new_tokens": 15})
     assert torch.equal(text, model.generate(ids, **{**GREEDY, "max_new_tokens": 70}))
+
+
+def test_a_model_that_is_saved_again_can_be_loaded_without_us(tmp_path):
+    """The few lines that `trust_remote_code` runs are written beside every config, and nothing of our source is."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    build().save_pretrained(first)
+    AutoModelForCausalLM.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
+    for directory in (first, second):
+        assert sorted(path.name for path in directory.glob("*.py")) == ["statemix_hf.py"]
+        assert json.loads((directory / "config.json").read_text())["auto_map"]["AutoConfig"] == "statemix_hf.StatemixConfig"
+    code = f"""
+import sys, transformers
+model = transformers.AutoModelForCausalLM.from_pretrained({str(second)!r}, trust_remote_code=True)
+assert type(model).__name__ == "StatemixForCausalLM"
+"""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True)
+
+
+def test_logits_of_chosen_steps():
+    model, ids = build(), prompt(2, 9)
+    steps = torch.tensor([1, 4, 8])
+    torch.testing.assert_close(model(ids, logits_to_keep=steps).logits, model(ids).logits[:, steps])
+    with pytest.raises(ValueError, match="A loss needs the logits of all steps"):
+        model(ids, labels=ids, logits_to_keep=steps)
+
+
+def test_positions_that_begin_anew_begin_a_sequence():
+    """As `DataCollatorWithFlattening` packs them."""
+    model, lengths = build(), (4, 1, 6)
+    parts = [prompt(1, length) for length in lengths]
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    packed = model(torch.cat(parts, 1), position_ids=positions)
+    torch.testing.assert_close(packed.logits, torch.cat([model(part).logits for part in parts], 1), rtol=1e-9, atol=1e-9)
+    whole = torch.cat(parts, 1)
+    torch.testing.assert_close(model(whole, position_ids=torch.arange(11)[None]).logits, model(whole).logits)
 
 
 @EACH

@@ -7,9 +7,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from safetensors.torch import load_file, save_file
 from texts import small_files
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from statemix.cli import main
 from statemix.data.tokens import open_data
@@ -81,9 +82,16 @@ def test_a_model_is_replaced_only_if_asked(directory):
 
 def test_nothing_but_a_model_is_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match="exists and would be overwritten"):
+    with pytest.raises(FileExistsError, match=r"holds thesis.tex, which is none of a model's files, and would be lost"):
+        save_model(tmp_path, CONFIG, build().state_dict(), replace=True)
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    with pytest.raises(FileExistsError, match=r"holds thesis.tex, which"):
         save_model(tmp_path, CONFIG, build().state_dict(), replace=True)
     assert (tmp_path / "thesis.tex").read_text() == "years of work"
+    (tmp_path / "thesis.tex").unlink()
+    with pytest.raises(FileExistsError, match=r"holds config.json, which"):
+        save_model(tmp_path, CONFIG, build().state_dict(), replace=True)
+    assert (tmp_path / "config.json").read_text() == '{"mine": 1}'
 
 
 def test_weights_of_another_shape_are_not_saved(tmp_path):
@@ -239,6 +247,56 @@ def test_generate_streams_the_text(directory, capsys):
     assert "9 tokens" in printed.err
 
 
+def word_tokenizer(path):
+    """One that puts spaces between words, not into them, and frames what it encodes with tokens of its own."""
+    words = {word: i for i, word in enumerate(["[UNK]", "[SEP]", "[CLS]", *sorted(set(TEXT.replace(",", "").split()))])}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    frame = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 1)])
+    tokenizer.post_processor = frame
+    tokenizer.save(str(path))
+    return tokenizer
+
+
+def test_words_stay_apart_from_the_prompt(tmp_path, capsys):
+    tokenizer = word_tokenizer(tmp_path / "tokenizer.json")
+    save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json")
+    with torch.no_grad():
+        tokens = list(generate_tokens(build(), torch.tensor([1, *tokenizer.encode("the cat", add_special_tokens=False).ids]), 5, GREEDY))
+    assume = [token for token in tokens if token < tokenizer.get_vocab_size()]
+    main(["lm", "generate", str(tmp_path / "final"), "the cat", "--tokens", "5", "--temperature", "0", "--no-stop-at-end"])
+    expected = tokenizer.decode([*tokenizer.encode("the cat", add_special_tokens=False).ids, *assume], skip_special_tokens=False)
+    assert capsys.readouterr().out.rstrip("\n") == expected
+    with pytest.raises(SystemExit, match="The prompt must be UTF-8 text: character 3 is none"):
+        main(["lm", "generate", str(tmp_path / "final"), "the\udcff", "--tokens", "5"])
+
+
+def test_an_exported_tokenizer_adds_no_tokens(tmp_path):
+    tokenizer = word_tokenizer(tmp_path / "tokenizer.json")
+    save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json")
+    main(["lm", "export", str(tmp_path / "final"), str(tmp_path / "exported")])
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
+    assert theirs("the cat sat")["input_ids"] == tokenizer.encode("the cat sat", add_special_tokens=False).ids
+
+
+def test_eval_reads_lines_of_json(directory, tmp_path, capsys):
+    """As `prepare` does: a document a line, not the braces around it."""
+    bodies = [TEXT[:200], TEXT[100:400]]
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"body": body}) + "\n" for body in bodies))
+    for index, body in enumerate(bodies):
+        (tmp_path / f"{index}.txt").write_text(body)
+    main(["lm", "eval", str(directory), str(tmp_path / "d.jsonl"), "--field", "body", "--out", str(tmp_path / "a")])
+    main(["lm", "eval", str(directory), *(str(tmp_path / f"{index}.txt") for index in range(2)), "--out", str(tmp_path / "b")])
+    ours, theirs = (json.loads((tmp_path / name).read_text()) for name in "ab")
+    assert ours["bits_per_byte"] == theirs["bits_per_byte"]
+    (tmp_path / "d.csv").write_text("a,b")
+    with pytest.raises(SystemExit, match="d.csv is not plain text"):
+        main(["lm", "eval", str(directory), str(tmp_path / "d.csv")])
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    with pytest.raises(SystemExit, match="deep.jsonl, line 1, is not JSON"):
+        main(["lm", "eval", str(directory), str(tmp_path / "deep.jsonl")])
+
+
 def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, capsys):
     text, out = tmp_path / "text.txt", tmp_path / "out.jsonl"
     text.write_text(TEXT * 5)
@@ -304,8 +362,6 @@ def test_presets_are_listed_with_their_sizes(capsys):
 
 
 def test_export_is_read_by_transformers(directory, tmp_path, capsys):
-    import transformers
-
     import statemix.hf  # noqa: F401
 
     transformers.utils.logging.disable_progress_bar()

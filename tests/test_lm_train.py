@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from texts import little_data, small_files
 
 from statemix.cli import main
+from statemix.data import open_data
 from statemix.lm import load_model
 from statemix.lm.config import Execution, LMRunConfig, run_config_from_dict
 from statemix.lm.measure import flops_per_token, measure_quality
@@ -206,16 +207,56 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, config, data, whole):
     assert run(config, data, tmp_path / "run") == whole[0]
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/step-00000008/state.json"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/step-00000008/state.json", "final/config.json"])
 def test_a_directory_of_something_else_is_left_alone(tmp_path, config, data, whole, name):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(whole[1] / name, path)
     before = path.read_bytes()
-    with pytest.raises(ValueError, match=r"has (metrics.jsonl|step-00000008), but no config.json .* Choose another --out"):
+    with pytest.raises(
+        ValueError, match=r"has (metrics.jsonl|.*step-00000008|final/config.json), but no config.json .* Choose another --out"
+    ):
         run(config, data, tmp_path)
     assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
     assert path.read_bytes() == before
+
+
+def test_what_is_in_the_way_is_told_before_the_training(tmp_path, config, data, whole):
+    """Somebody's files where the model is to be, a prepared text, a config that is no run's; and a lock that is a file of theirs."""
+    (tmp_path / "a" / "final").mkdir(parents=True)
+    shutil.copyfile(whole[1] / "config.json", tmp_path / "a" / "config.json")
+    (tmp_path / "a" / "final" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"final holds thesis.tex, which is none of a model's files, and would be lost. Move it away"):
+        run(config, data, tmp_path / "a")
+    assert (tmp_path / "a" / "final" / "thesis.tex").read_text() == "years of work"
+    shutil.copytree(data.directory, tmp_path / "b")
+    with pytest.raises(ValueError, match=r"b holds a prepared text \(data.json\). Choose another --out"):
+        run(config, data, tmp_path / "b")
+    for content in ('{"name": "mine"}', "[]", "{"):
+        (tmp_path / "c").mkdir(exist_ok=True)
+        (tmp_path / "c" / "config.json").write_text(content)
+        with pytest.raises(ValueError, match=r"c/config.json is damaged, or not a run's: "):
+            run(config, data, tmp_path / "c")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "lock").write_text("mine")
+    assert run(replace(config, steps=1), data, tmp_path / "d").steps == 1
+    assert (tmp_path / "d" / "lock").read_text() == "mine"
+
+
+def test_held_out_tokens_and_the_tokenizer_are_looked_at_first(tmp_path, config, data):
+    copy = tmp_path / "data"
+    shutil.copytree(data.directory, copy)
+    shard = np.fromfile(copy / "validation-00000.bin", "<u2")
+    shard[5] = 60_000
+    shard.tofile(copy / "validation-00000.bin")
+    with pytest.raises(ValueError, match=r"validation-00000.bin has the token id 60000, but its text has 300 tokens"):
+        run(config, open_data(copy), tmp_path / "run")
+    shutil.copyfile(data.directory / "validation-00000.bin", copy / "validation-00000.bin")
+    (copy / "tokenizer.json").write_text("{}")
+    config = replace(config, data=digest(open_data(copy)))
+    with pytest.raises(ValueError, match=r"tokenizer.json is not a tokenizer that the package `tokenizers` can read"):
+        run(config, open_data(copy), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_one_process_at_a_time(tmp_path, config, data, monkeypatch):
@@ -258,6 +299,8 @@ def test_a_model_that_was_removed_is_made_again(tmp_path, config, data, whole):
     assert run(config, data, tmp_path / "run") == whole[0]
     ours, theirs = (load_model(directory / "final").model.state_dict() for directory in (tmp_path / "run", whole[1]))
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+    lines = [[json.loads(line)["step"] for line in (d / "metrics.jsonl").read_text().splitlines()] for d in (tmp_path / "run", whole[1])]
+    assert lines[0] == lines[1], "each validation once"
     for name in ("final", "checkpoints"):
         shutil.rmtree(tmp_path / "run" / name)
     with pytest.raises(
@@ -483,6 +526,9 @@ def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
         main([*arguments, "--lr", "1", "--out", "mine"])
     with pytest.raises(SystemExit, match="holds no prepared text"):
         main(["lm", "train", str(tmp_path)])
+    with pytest.raises(SystemExit, match="too few for one sequence of --length 100000"):
+        main([*arguments, "--length", "100000", "--out", "refused"])
+    assert not (tmp_path / "refused").exists()
     with pytest.raises(SystemExit, match="Unknown preset '3m'"):
         main(["lm", "train", str(data.directory), "--preset", "3m"])
     with pytest.raises(SystemExit, match="--minutes must be above zero, got 0"):

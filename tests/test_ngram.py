@@ -9,6 +9,7 @@ from texts import little_data
 
 from statemix.cli import main
 from statemix.lm.ngram import discounts, measure_ngram, padded, train_ngram
+from statemix.lm.runs import measure_rivals
 
 VOCAB, EOT = 5, 0
 
@@ -98,3 +99,18 @@ def test_longer_contexts_help_and_bytes_can_be_counted(tmp_path, capsys):
     assert all(longer < shorter for shorter, longer in pairwise(bits))
     main(["lm", "ngram", str(data.directory), "--order", "4", "--bytes"])
     assert f"{measure_ngram(data, 4, of_bytes=True).bits_per_byte:.4f}" in capsys.readouterr().out
+    tokens = np.fromfile(data.directory / "train-00000.bin", "<u2")
+    tokens[::7] = 60_000
+    tokens.tofile(data.directory / "train-00000.bin")
+    with pytest.raises(ValueError, match="train-00000.bin has the token id 60000, but its text has 300 tokens"):
+        measure_ngram(data)
+
+
+def test_tokenizers_that_lose_bytes_leave_the_other_numbers(tmp_path, capsys):
+    tokenizers = pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+    data = little_data(tmp_path)
+    tokenizer = tokenizers.Tokenizer.from_file(str(data.tokenizer))
+    tokenizer.decoder = tokenizers.decoders.Strip(" ", 1, 0)
+    tokenizer.save(str(data.tokenizer))
+    assert [rival.of_bytes for rival in measure_rivals(data)] == [False]
+    assert "No n-grams of bytes: The tokenizer" in capsys.readouterr().err

@@ -75,7 +75,9 @@ class LMEval:
     directory: tyro.conf.Positional[Path]
     """A model's directory, as training leaves it in final/."""
     texts: tyro.conf.Positional[tuple[Path, ...]]
-    """Text files in UTF-8, or directories that `statemix lm prepare` wrote, whose held-out documents are taken."""
+    """Files of text, JSON lines or Parquet, or directories that `statemix lm prepare` wrote, whose held-out documents are taken."""
+    field: str = "text"
+    """What the text is called in JSON lines and Parquet."""
     length: int | None = None
     """Tokens of a stretch, each read from a fresh state; four times the training length if not given."""
     batch: int = 8
@@ -101,7 +103,7 @@ class LMEval:
 
         torch.set_num_threads(self.threads)
         load_files(self.files)
-        print_perplexity(self.directory, self.texts, self.length, self.batch, self.out)
+        print_perplexity(self.directory, self.texts, self.length, self.batch, self.out, self.field)
 
 
 @dataclass(frozen=True)

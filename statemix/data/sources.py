@@ -127,7 +127,7 @@ def read_lines(path: Path, field: str) -> Iterator[str]:
                 continue
             try:
                 row = json.loads(text)
-            except json.JSONDecodeError as error:
+            except (json.JSONDecodeError, RecursionError) as error:
                 raise ValueError(f"{where} is not JSON: {error}.") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{where} must be a JSON object, got {text.strip()[:40]!r}.")

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 META, TOKENIZER, VERSION = "data.json", "tokenizer.json", 1
+DTYPES = ("<u2", "<u4")
 SPLITS = ("train", "validation")
 
 
@@ -126,6 +127,15 @@ class Split:
         return pieces
 
 
+def check_ids(split: Split, vocab: int) -> None:
+    """Every token of `split` is one of the vocabulary; all of them are read."""
+    for shard in split.shards:
+        largest = int(shard.tokens.max(initial=0))
+        if largest >= vocab:
+            name = getattr(shard.tokens, "filename", "")
+            raise ValueError(f"The shard {name} has the token id {largest}, but its text has {vocab} tokens. Copy it again: it is damaged.")
+
+
 @dataclass(frozen=True)
 class TokenData:
     """A prepared directory, opened."""
@@ -152,12 +162,16 @@ def open_data(directory: Path) -> TokenData:
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no prepared text: it has no {META}. Make one with `statemix lm prepare`.")
     try:
-        data = json.loads(path.read_text())
-        meta = meta_from_dict(data)
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        meta = meta_from_dict(json.loads(path.read_text()))
+        newer = meta.version > VERSION
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error}. Prepare the text again.") from error
-    if meta.version > VERSION:
+    if newer:
         raise ValueError(f"{path} was written by a newer statemix (version {meta.version}, this one reads {VERSION}). Upgrade statemix.")
+    if meta.dtype not in DTYPES:
+        raise ValueError(
+            f"{path} is damaged: tokens must be of the dtype {' or '.join(DTYPES)}, got {meta.dtype!r}. Prepare the text again."
+        )
     if not (directory / TOKENIZER).is_file():
         raise FileNotFoundError(
             f"{directory} has no {TOKENIZER}. Put the tokenizer that encoded its shards there, or prepare the text again."
@@ -182,7 +196,10 @@ def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
             raise ValueError(
                 f"The shard {path} is truncated or damaged: expected {size:,} bytes, got {path.stat().st_size:,}. Copy it again."
             )
-    return Shard(np.memmap(paths[0], dtype, mode="r"), np.fromfile(paths[1], "<i8"))
+    starts = np.fromfile(paths[1], "<i8")
+    if len(starts) and (starts[0] < 0 or starts[-1] >= meta.tokens or (np.diff(starts) <= 0).any()):
+        raise ValueError(f"The shard {paths[1]} is damaged: documents must begin one after the other. Copy it again.")
+    return Shard(np.memmap(paths[0], dtype, mode="r"), starts)
 
 
 @dataclass(frozen=True)

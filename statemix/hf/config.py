@@ -1,12 +1,23 @@
 """An `LMConfig` in the words of Hugging Face."""
 
+import os
 from dataclasses import field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from statemix.models.lm import LMConfig
+
+CODE = "statemix_hf.py"
+IMPORT = '''"""With `trust_remote_code=True` the model is known without `import statemix.hf`."""
+
+from statemix.hf import StatemixConfig, StatemixForCausalLM
+
+__all__ = ["StatemixConfig", "StatemixForCausalLM"]
+'''
+AUTO_MAP = {"AutoConfig": f"{CODE[:-3]}.StatemixConfig", "AutoModelForCausalLM": f"{CODE[:-3]}.StatemixForCausalLM"}
 
 
 @strict
@@ -35,6 +46,17 @@ class StatemixConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None
+
+    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
+        """Write config.json, and beside it the few lines that `trust_remote_code` runs."""
+        self.auto_map = AUTO_MAP
+        Path(save_directory).mkdir(parents=True, exist_ok=True)
+        (Path(save_directory) / CODE).write_text(IMPORT)
+        super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
+        """Nothing: the class is an installed package's, and its source is not to be copied beside each model."""
 
     def to_lm(self) -> LMConfig:
         """The same model in our own words."""

@@ -14,14 +14,6 @@ from statemix.hf.model import StatemixForCausalLM
 from statemix.lm.checkpoint import TOKENIZER, SavedModel
 from statemix.lm.tokenizer import open_tokenizer
 
-CODE = "statemix_hf.py"
-IMPORT = '''"""With `trust_remote_code=True` the model is known without `import statemix.hf`."""
-
-from statemix.hf import StatemixConfig, StatemixForCausalLM
-
-__all__ = ["StatemixConfig", "StatemixForCausalLM"]
-'''
-
 
 def export_model(saved: SavedModel, out: Path) -> None:
     """Write `saved` to the new directory `out`: weights, config, and the tokenizer if it has one."""
@@ -30,7 +22,6 @@ def export_model(saved: SavedModel, out: Path) -> None:
     tokenizer = wrap_tokenizer(saved) if (saved.directory / TOKENIZER).is_file() else None
     end = None if tokenizer is None else tokenizer.eos_token_id
     config = config_from_lm(saved.model.config, bos=end, eos=end, pad=end)
-    config.auto_map = {"AutoConfig": f"{CODE[:-3]}.StatemixConfig", "AutoModelForCausalLM": f"{CODE[:-3]}.StatemixForCausalLM"}
     with torch.device("meta"):
         model = StatemixForCausalLM(config)
     model.model = saved.model
@@ -38,7 +29,6 @@ def export_model(saved: SavedModel, out: Path) -> None:
     logging.disable_progress_bar()
     try:
         model.save_pretrained(part)
-        (part / CODE).write_text(IMPORT)
         if tokenizer is not None:
             tokenizer.save_pretrained(part)
         part.replace(out)
@@ -50,8 +40,9 @@ def export_model(saved: SavedModel, out: Path) -> None:
 
 
 def wrap_tokenizer(saved: SavedModel) -> PreTrainedTokenizerFast:
-    """The model's tokenizer for transformers; it pads on the left, with the token that ends a text."""
+    """The model's tokenizer for transformers; it pads on the left, with the token that ends a text, and adds none, as in training."""
     tokenizer, end = open_tokenizer(saved)
+    tokenizer.post_processor = None
     name = tokenizer.id_to_token(end)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=name, eos_token=name, pad_token=name, padding_side="left", clean_up_tokenization_spaces=False

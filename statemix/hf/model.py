@@ -34,6 +34,10 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             parameter._is_hf_initialized = not parameter.is_meta
         self.post_init()
 
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
+        """Nothing: the class is an installed package's, and its source is not to be copied beside each model."""
+
     @torch.no_grad()
     def initialize_weights(self) -> None:
         """Draw what a checkpoint lacks as a new model would."""
@@ -69,8 +73,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
-        logits_to_keep: int = 0,
+        logits_to_keep: int | Tensor = 0,
         cu_seq_lens_q: Tensor | None = None,
+        position_ids: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
@@ -78,18 +83,22 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
 
         Args:
             attention_mask: (B, T), or longer by what the cache has seen: 0 where a token is padding, on either side.
-            logits_to_keep: compute logits of the last so many steps only, 0 for all.
+            logits_to_keep: compute logits of the last so many steps only, 0 for all; or of the steps that a tensor lists.
             cu_seq_lens_q: bounds of the sequences that a batch of one packs; no state crosses them.
+            position_ids: the model has no positions, but where those of a batch of one begin anew, a packed sequence does.
             num_items_in_batch: what to divide the loss by, where a batch is one of several.
-            **kwargs: what other models of transformers want: positions, for example, which this one has no use for.
+            **kwargs: what other models of transformers want, and this one has no use for.
         """
         x = self.embed(input_ids, inputs_embeds)
+        if cu_seq_lens_q is None and past_key_values is None and attention_mask is None:
+            cu_seq_lens_q = bounds_of(position_ids)
         cache = self.open_cache(past_key_values, use_cache, cu_seq_lens_q)
         mask = read_mask(attention_mask, x)
         wanted = output_hidden_states or (output_hidden_states is None and self.config.output_hidden_states)
         hidden = [x]
+        steps_to_keep = max(ROLLBACK, logits_to_keep) if isinstance(logits_to_keep, int) else ROLLBACK
         for index, block in enumerate(self.model.blocks):
-            x = self.run(cast(LMBlock, block), index, x, cache, cu_seq_lens_q, mask, max(ROLLBACK, logits_to_keep))
+            x = self.run(cast(LMBlock, block), index, x, cache, cu_seq_lens_q, mask, steps_to_keep)
             hidden = [*hidden, x] if wanted else hidden
         x = self.model.norm(x)
         loss, logits = self.score(x, labels, logits_to_keep, cu_seq_lens_q, num_items_in_batch)
@@ -131,12 +140,14 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         return call(x)[0]
 
     def score(
-        self, x: Tensor, labels: Tensor | None, logits_to_keep: int, cu_seqlens: Tensor | None, items: Tensor | int | None
+        self, x: Tensor, labels: Tensor | None, logits_to_keep: int | Tensor, cu_seqlens: Tensor | None, items: Tensor | int | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Loss and logits; without logits if the config wants the loss in chunks."""
+        every = isinstance(logits_to_keep, int) and logits_to_keep == 0
         if labels is None:
-            return None, self.model.head(x[:, -logits_to_keep:] if logits_to_keep else x)
-        if logits_to_keep:
+            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+            return None, self.model.head(x if every else x[:, kept])
+        if not every:
             raise ValueError(f"A loss needs the logits of all steps: `logits_to_keep` must be 0 with `labels`, got {logits_to_keep}.")
         targets = shift(labels, cu_seqlens)
         if self.config.chunked_loss:
@@ -161,12 +172,13 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         """What the cache has not seen of the text: assisted decoding that goes on from a cache would give it everything again."""
         unread = is_first_iteration and next_sequence_length is None and inputs_embeds is None
         if unread and isinstance(past_key_values, RecurrentCache) and past_key_values.guessing:
-            next_sequence_length = input_ids.shape[1] - past_key_values.get_seq_length()
-            if next_sequence_length < 1:
+            came, seen = input_ids.shape[1], past_key_values.get_seq_length()
+            if came <= seen:
                 raise ValueError(
-                    f"To guess ahead from a cache, `input_ids` must be the whole text: the cache has seen {past_key_values.get_seq_length()} "
-                    f"tokens, and {input_ids.shape[1]} came. Put those that it has seen in front."
+                    f"To guess ahead from a cache, `input_ids` must be the whole text: the cache has seen {seen} tokens, and {came} came. "
+                    "Put those that it has seen in front."
                 )
+            next_sequence_length = came - seen
         return cast(Any, super()).prepare_inputs_for_generation(
             input_ids, next_sequence_length, past_key_values, attention_mask, inputs_embeds, is_first_iteration, **kwargs
         )
@@ -208,6 +220,16 @@ def read_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
         raise ValueError(f"`attention_mask` must have one entry a token: expected {(B, T)} or longer, got {tuple(attention_mask.shape)}.")
     mask = attention_mask[:, attention_mask.shape[1] - T :].bool()
     return None if mask.all() else mask
+
+
+def bounds_of(position_ids: Tensor | None) -> Tensor | None:
+    """Bounds of packed sequences (`cu_seqlens`), told by positions (1, T) that begin anew; None if there is but one sequence."""
+    if position_ids is None or position_ids.dim() != 2 or position_ids.shape[0] != 1:
+        return None
+    starts = (position_ids[0] == 0).nonzero().flatten()
+    if len(starts) < 2 or starts[0] != 0:
+        return None
+    return torch.cat([starts, starts.new_tensor([position_ids.shape[1]])])
 
 
 def shift(labels: Tensor, cu_seqlens: Tensor | None) -> Tensor:

@@ -92,11 +92,30 @@ def move_into_place(part: Path, directory: Path) -> None:
 
 
 def check_free(directory: Path, replace: bool) -> None:
-    """`directory` may be written: it is empty or not there, or is a model that may be replaced."""
+    """`directory` may be written: it is empty or not there, or is a model, and nothing else, that may be replaced."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
-    if not replace or not (directory / CONFIG).is_file():
+    if not replace:
         raise FileExistsError(f"{directory} exists and would be overwritten. Choose another directory, or remove it.")
+    foreign = foreign_in(directory)
+    if foreign:
+        raise FileExistsError(f"{directory} holds {foreign}, which is none of a model's files, and would be lost. Move it away.")
+
+
+def foreign_in(directory: Path) -> str:
+    """The name of what `directory` holds beside a model of ours, empty if there is nothing."""
+    if not directory.is_dir():
+        return directory.name
+    others = sorted(path.name for path in directory.iterdir() if path.name not in (CONFIG, WEIGHTS, TOKENIZER))
+    if others:
+        return others[0]
+    try:
+        read_config(directory)
+    except FileNotFoundError:
+        return next(path.name for path in directory.iterdir())
+    except ValueError:
+        return CONFIG
+    return ""
 
 
 def check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
@@ -133,7 +152,10 @@ def read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
         raise ValueError(f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".{hint(directory)}')
     if header.get("version") != VERSION:
         raise ValueError(f"{path} has the version {header.get('version')}, this statemix reads {VERSION}. Upgrade statemix.")
-    return lm_config_from_dict(header.get("model", {})), header.get("about", {})
+    model, about = header.get("model", {}), header.get("about", {})
+    if not (isinstance(model, dict) and isinstance(about, dict)):
+        raise ValueError(f"{path} is damaged: `model` and `about` must be JSON objects.")
+    return lm_config_from_dict(model), about
 
 
 def load_model(directory: Path | str) -> SavedModel:

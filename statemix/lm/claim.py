@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from statemix.data.tokens import META
+from statemix.lm.checkpoint import FINAL, check_free
 from statemix.lm.config import LMRunConfig
 from statemix.lm.ranks import Ranks
-from statemix.lm.reports import CONFIG, METRICS, read_config
+from statemix.lm.reports import CONFIG, METRICS, RESULT, read_config
 from statemix.train.checkpoint import write_atomically
 from statemix.train.lock import Busy, entered
 
@@ -44,6 +46,22 @@ def objection_to(directory: Path, config: LMRunConfig) -> str:
             known = read_config(directory)
         except ValueError as error:
             return str(error)
-        return "" if known == config else f"{directory} holds another run (id {known.id}, this one is {config.id}). Choose another --out."
-    found = [path for path in (directory / METRICS, *directory.glob(f"{CHECKPOINTS}/step-*")) if path.exists()]
-    return f"{directory} has {found[0].name}, but no {CONFIG} that tells which run it is of. Choose another --out." if found else ""
+        if known != config:
+            return f"{directory} holds another run (id {known.id}, this one is {config.id}). Choose another --out."
+        return objection_to_final(directory / FINAL)
+    if (directory / META).is_file():
+        return f"{directory} holds a prepared text ({META}). Choose another --out."
+    files = [directory / name for name in (METRICS, RESULT)]
+    found = [path for path in (*files, *directory.glob(f"{CHECKPOINTS}/step-*"), *directory.glob(f"{FINAL}/*")) if path.exists()]
+    if not found:
+        return ""
+    return f"{directory} has {found[0].relative_to(directory)}, but no {CONFIG} that tells which run it is of. Choose another --out."
+
+
+def objection_to_final(final: Path) -> str:
+    """Why a run could not leave its model in `final`; better said before the training than after it."""
+    try:
+        check_free(final, replace=True)
+    except FileExistsError as error:
+        return str(error)
+    return ""

@@ -44,8 +44,10 @@ def print_generated(directory: Path, prompt: str, tokens: int, sampling: Samplin
 
     saved = load_model(directory)
     tokenizer, end = open_tokenizer(saved)
-    ids = [end, *tokenizer.encode(prompt, add_special_tokens=False).ids]
-    stream, count, started = DecodeStream(skip_special_tokens=False), 0, time.perf_counter()
+    own = tokenizer.encode(checked(prompt), add_special_tokens=False).ids
+    ids = [end, *own]
+    stream = DecodeStream(own, skip_special_tokens=False)  # it knows the prompt: some tokenizers put a space between words only
+    count, started = 0, time.perf_counter()
     sys.stdout.write(prompt)
     try:
         for token in generate_tokens(saved.model, torch.tensor(ids, dtype=torch.long), tokens, sampling, end if stop_at_end else None):
@@ -59,14 +61,25 @@ def print_generated(directory: Path, prompt: str, tokens: int, sampling: Samplin
     Console(stderr=True).print(f"{count} tokens, {count / seconds:,.0f} a second, {saved.model.state_size:,} numbers of state", style="dim")
 
 
-def print_perplexity(directory: Path, texts: tuple[Path, ...], length: int | None, batch: int, out: Path | None) -> None:
+def checked(prompt: str) -> str:
+    """The prompt, which must be text; bytes of a command line that are none come as halves of characters."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"The prompt must be UTF-8 text: character {error.start} is none. Type it anew.") from error
+    return prompt
+
+
+def print_perplexity(
+    directory: Path, texts: tuple[Path, ...], length: int | None, batch: int, out: Path | None, field: str = "text"
+) -> None:
     """A table of perplexities by position, with those beyond the training length marked."""
     saved = load_model(directory)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
     trained = int(saved.about.get("train_length", 0))
     length = length or (4 * trained or 2048)
-    result = measure_texts(saved, texts, length, batch)
+    result = measure_texts(saved, texts, length, batch, field)
     table = Table("positions", "tokens", "perplexity", "", title=f"{directory}", title_justify="left")
     for first, last in result.stretches():
         mark = "beyond the training length" if trained and first >= trained else ""
@@ -78,10 +91,10 @@ def print_perplexity(directory: Path, texts: tuple[Path, ...], length: int | Non
         write_line(out, directory, texts, length, trained, result)
 
 
-def measure_texts(saved: SavedModel, paths: tuple[Path, ...], length: int, batch: int) -> Perplexity:
+def measure_texts(saved: SavedModel, paths: tuple[Path, ...], length: int, batch: int, field: str = "text") -> Perplexity:
     """Perplexity of several texts together."""
     tokenizer, end = open_tokenizer(saved)
-    texts = [read_text(path, saved, tokenizer) for path in paths]
+    texts = [read_text(path, saved, tokenizer, field) for path in paths]
     documents = [document for text in texts for document in text.documents]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -139,6 +139,8 @@ class Execution:
 
 def run_config_from_dict(data: Mapping[str, Any]) -> LMRunConfig:
     """The config that `data`, read from JSON, describes."""
+    if not isinstance(data, Mapping) or not isinstance(data.get("model"), Mapping):
+        raise ValueError("A run's config must be a JSON object whose `model` is one too.")
     known = [f.name for f in fields(LMRunConfig)]
     unknown = sorted(set(data) - set(known))
     if unknown:

@@ -15,9 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from statemix.data import Split, TokenData
+from statemix.data.tokenizer import load_tokenizer
+from statemix.data.tokens import check_ids
 
 UNSEEN = -1
 BYTES = 256  # how many there are; the end of a document is one more
+
+
+class LossyTokenizer(ValueError):
+    """The bytes of a text cannot be had from its tokens."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +83,10 @@ def documents_of(split: Split) -> list[np.ndarray]:
 
 def bytes_of(split: Split, tokenizer: Path) -> list[np.ndarray]:
     """The bytes of each document, from its tokens; an error if the tokenizer does not keep all of them."""
-    from tokenizers import Tokenizer
-
-    decoder = Tokenizer.from_file(str(tokenizer))
+    decoder = load_tokenizer(str(tokenizer))
     texts = [decoder.decode(document.tolist(), skip_special_tokens=False).encode() for document in documents_of(split)]
     if sum(map(len, texts)) != split.meta.bytes:
-        raise ValueError(f"The tokenizer {tokenizer} does not give back every byte of the text, so bytes cannot be counted.")
+        raise LossyTokenizer(f"The tokenizer {tokenizer} does not give back every byte of the text, so bytes cannot be counted.")
     return [np.frombuffer(text, dtype=np.uint8).astype(np.int64) for text in texts]
 
 
@@ -154,6 +158,8 @@ class NGramResult:
 def measure_ngram(data: TokenData, order: int = 5, *, of_bytes: bool = False) -> NGramResult:
     """Train on the training split, over its tokens or its bytes, and predict the held-out one."""
     train, validation = data.split("train"), data.split("validation")
+    for split in (train, validation):
+        check_ids(split, data.meta.vocab)
     if of_bytes:
         documents, held_out = bytes_of(train, data.tokenizer), bytes_of(validation, data.tokenizer)
         model = train_ngram(documents, BYTES + 1, BYTES, order)

@@ -53,8 +53,8 @@ def read_config(directory: Path) -> LMRunConfig:
     """The config of the run in `directory`."""
     try:
         return run_config_from_dict(json.loads((directory / CONFIG).read_text()))
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{directory / CONFIG} is damaged: {error}.") from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{directory / CONFIG} is damaged, or not a run's: {error}") from error
 
 
 def read_result(directory: Path, config: LMRunConfig) -> LMResult | None:
@@ -74,9 +74,9 @@ def read_result(directory: Path, config: LMRunConfig) -> LMResult | None:
 class Metrics:
     """The lines of metrics.jsonl; those after the step that a run goes on from are written anew."""
 
-    def __init__(self, path: Path, *, writes: bool, step: int) -> None:
+    def __init__(self, path: Path, *, writes: bool, step: int, steps: int) -> None:
         self.path, self.writes, self.last_loss = path, writes, float("nan")
-        lines = [line for line in path.read_text().splitlines() if is_before(line, step)] if path.is_file() else []
+        lines = [line for line in path.read_text().splitlines() if is_before(line, step, steps)] if path.is_file() else []
         for line in lines:
             self.last_loss = json.loads(line).get("loss", self.last_loss)
         if writes:
@@ -91,9 +91,10 @@ class Metrics:
                 file.write(json.dumps(asdict(report)) + "\n")
 
 
-def is_before(line: str, step: int) -> bool:
-    """Whether a line of metrics is whole, and of a step up to `step`."""
+def is_before(line: str, step: int, steps: int) -> bool:
+    """Whether a line of metrics is whole and was written before the checkpoint of `step`; the validation after all `steps` was not."""
     try:
-        return bool(json.loads(line)["step"] <= step)
+        report = json.loads(line)
+        return bool(report["step"] <= step and ("loss" in report or report["step"] < steps))
     except (json.JSONDecodeError, KeyError, TypeError):
         return False

@@ -2,6 +2,8 @@
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +15,11 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from statemix.data import TokenData, open_data
 from statemix.data.prepare import PrepareConfig, prepare
-from statemix.data.sources import open_source
+from statemix.data.sources import COLUMNS, HUB, LINES, TEXT, open_source
 from statemix.data.tokens import Meta
 from statemix.lm.checkpoint import FINAL
 from statemix.lm.config import Execution, LMRunConfig
-from statemix.lm.ngram import NGramResult, measure_ngram
+from statemix.lm.ngram import LossyTokenizer, NGramResult, measure_ngram
 from statemix.lm.ranks import Ranks, ranks_of
 from statemix.lm.reports import CONFIG, LMResult, StepReport, ValidationReport, read_config
 from statemix.lm.trainer import LMRun, start, train_lm, train_step
@@ -29,7 +31,7 @@ SMOOTH = 0.95  # of the loss and the speed that the bar shows
 
 def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: Path | None) -> Meta:
     """Prepare a text with a bar, and print what it became."""
-    place = Path("data") / Path(source.rpartition(":")[2]).stem if out is None else out
+    place = Path("data") / name_of(source) if out is None else out
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} documents"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(source, total=None)
@@ -50,6 +52,15 @@ def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: P
         Console().print(f"{meta.empty:,} empty documents left out")
     Console().print(f"written to {place}; train with: statemix lm train {place}", markup=False)
     return meta
+
+
+def name_of(source: str) -> str:
+    """What a prepared text is called: as its file without its kind, its directory, or the last part of its name on the hub."""
+    if source.startswith(HUB):
+        return Path(source.rpartition(":")[2]).name
+    path = Path(source).resolve()
+    kind = next((kind for kind in (*LINES, *COLUMNS, *TEXT) if path.name.lower().endswith(kind)), "")
+    return path.name if path.is_dir() or path.name == kind else path.name[: len(path.name) - len(kind)]
 
 
 def train_with_progress(
@@ -83,9 +94,18 @@ def train_with_progress(
             ) from error
         leader = ranks.rank == 0
     if leader:
-        rivals = [measure_ngram(data, of_bytes=of_bytes) for of_bytes in (False, True)] if compare_ngram else []
-        print_result(config, result, rivals, directory)
+        print_result(config, result, measure_rivals(data) if compare_ngram else [], directory)
     return result
+
+
+def measure_rivals(data: TokenData) -> list[NGramResult]:
+    """N-grams of tokens and of bytes; of tokens alone where bytes cannot be had from them."""
+    rivals = [measure_ngram(data)]
+    try:
+        rivals.append(measure_ngram(data, of_bytes=True))
+    except LossyTokenizer as error:
+        Console(stderr=True).print(f"No n-grams of bytes: {error}", markup=False)
+    return rivals
 
 
 def steps_in(minutes: float, config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ranks, directory: Path) -> int:
@@ -109,7 +129,25 @@ def observed(config: LMRunConfig, execution: Execution, data: TokenData, directo
     """Train; the first rank shows a bar and sends metrics to the tracker."""
     if ranks.rank != 0:
         return train_lm(config, execution, data, directory, ranks)
+    with made(directory):
+        return shown(config, execution, data, directory, ranks, tracker)
+
+
+@contextmanager
+def made(directory: Path) -> Iterator[None]:
+    """`directory` exists; it goes again if an error leaves it empty."""
+    new = not directory.exists()
     directory.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if new and not any(directory.iterdir()):
+            directory.rmdir()
+        raise
+
+
+def shown(config: LMRunConfig, execution: Execution, data: TokenData, directory: Path, ranks: Ranks, tracker: str) -> LMResult:
+    """Train with a bar, and a tracker."""
     sink = open_tracker(tracker, config, directory)
     columns = (
         TextColumn("{task.description}"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from statemix.data.sources import decode
+from statemix.data.sources import check_kind, from_files
 from statemix.data.tokens import open_data
 from statemix.lm.checkpoint import SavedModel
 
@@ -24,14 +24,16 @@ class Text:
     bytes: int
 
 
-def read_text(path: Path, saved: SavedModel, tokenizer: "Tokenizer") -> Text:
-    """What is at `path`: a file of text in UTF-8 is one document, a prepared directory those that were held out."""
+def read_text(path: Path, saved: SavedModel, tokenizer: "Tokenizer", field: str = "text") -> Text:
+    """What is at `path`: the documents of a file, a text file being one, or those that were held out in a prepared directory."""
     if path.is_dir():
         return read_held_out(path, saved)
-    body = decode(path.read_bytes(), str(path))
-    if not body:
+    check_kind(path)
+    bodies = [body for body in from_files(str(path), [path], field).read() if body]
+    if not bodies:
         raise ValueError(f"{path} is empty.")
-    return Text([torch.tensor(tokenizer.encode(body, add_special_tokens=False).ids, dtype=torch.long)], len(body.encode()))
+    ids = [tokenizer.encode(body, add_special_tokens=False).ids for body in bodies]
+    return Text([torch.tensor(own, dtype=torch.long) for own in ids], sum(len(body.encode()) for body in bodies))
 
 
 def read_held_out(directory: Path, saved: SavedModel) -> Text:

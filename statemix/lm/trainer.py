@@ -16,6 +16,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from statemix.data import Split, TokenData, collate
-from statemix.data.tokens import META, windows_of_step
+from statemix.data.tokenizer import load_tokenizer
+from statemix.data.tokens import META, check_ids, windows_of_step
 from statemix.lm.checkpoint import CONFIG as MODEL
 from statemix.lm.checkpoint import FINAL, save_model
 from statemix.lm.claim import CHECKPOINTS, claimed
@@ -89,6 +91,9 @@ def check(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ran
         raise ValueError(f"The run was begun on another text than {data.directory}. Give the one it was begun on, or another --out.")
     if data.meta.vocab > config.model.vocab:
         raise ValueError(f"The text in {data.directory} has {data.meta.vocab} different tokens, the model knows {config.model.vocab}.")
+    check_ids(data.split("validation"), data.meta.vocab)
+    if find_spec("tokenizers") is not None:
+        load_tokenizer(str(data.tokenizer))  # it is copied beside the trained model, where it must be of use
     if data.split("train").count(config.length) < 1:
         tokens = data.meta.splits["train"].predictions
         raise ValueError(f"The training text has {tokens} tokens, too few for one sequence of --length {config.length} in a shard.")
@@ -229,7 +234,7 @@ def enter(run: LMRun, store: Store, directory: Path) -> Metrics:
             raise FloatingPointError(
                 f"The checkpoint {checkpoint} has weights that are not finite. Delete it to go on from the one before it."
             )
-    return Metrics(directory / METRICS, writes=run.ranks.rank == 0, step=run.step)
+    return Metrics(directory / METRICS, writes=run.ranks.rank == 0, step=run.step, steps=run.config.steps)
 
 
 def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Quality) -> LMResult:

@@ -17,7 +17,7 @@ def entered(directory: Path) -> Iterator[None]:
     On a file system that knows no locks there is none to hold.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as file:
+    with (directory / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
