@@ -252,6 +252,12 @@ def test_held_out_tokens_and_the_tokenizer_are_looked_at_first(tmp_path, config,
     with pytest.raises(ValueError, match=r"validation-00000.bin has the token id 60000, but its text has 300 tokens"):
         run(config, open_data(copy), tmp_path / "run")
     shutil.copyfile(data.directory / "validation-00000.bin", copy / "validation-00000.bin")
+    np.full_like(np.fromfile(copy / "train-00000.bin", "<u2"), 5).tofile(copy / "train-00000.bin")
+    with pytest.raises(
+        ValueError, match=r"train-00000.bin does not hold the tokens that were prepared: its hash is another. Copy it again"
+    ):
+        run(config, open_data(copy), tmp_path / "run")
+    shutil.copyfile(data.directory / "train-00000.bin", copy / "train-00000.bin")
     (copy / "tokenizer.json").write_text("{}")
     config = replace(config, data=digest(open_data(copy)))
     with pytest.raises(ValueError, match=r"tokenizer.json is not a tokenizer that the package `tokenizers` can read"):

@@ -23,7 +23,7 @@ import numpy as np
 
 from statemix.data.sources import Source
 from statemix.data.tokenizer import find_eot, load_tokenizer, train_bpe
-from statemix.data.tokens import META, TOKENIZER, VERSION, Meta, ShardMeta, SplitMeta
+from statemix.data.tokens import META, TOKENIZER, VERSION, Meta, ShardMeta, SplitMeta, hash_of_tokens
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -170,7 +170,7 @@ class Writer:
         tokens = np.concatenate([*self.tokens, np.array([self.eot], dtype=self.dtype)])
         tokens.tofile(self.directory / f"{name}.bin")
         np.array(self.starts, dtype="<i8").tofile(self.directory / f"{name}.docs")
-        self.shards.append(ShardMeta(name, len(tokens), len(self.starts), hashlib.sha256(tokens.data).hexdigest()[:16]))
+        self.shards.append(ShardMeta(name, len(tokens), len(self.starts), hash_of_tokens(tokens)))
         self.tokens, self.starts, self.size = [], [], 0
 
     def meta(self) -> SplitMeta:

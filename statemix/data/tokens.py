@@ -8,6 +8,7 @@ A window may hold the end of one document and the start of another.  Its documen
 begins, and no state goes from one to the next.
 """
 
+import hashlib
 import json
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ from torch import Tensor
 
 META, TOKENIZER, VERSION = "data.json", "tokenizer.json", 1
 DTYPES = ("<u2", "<u4")
+VERIFIED = 1 << 28  # bytes of tokens up to which all are read, to compare them with their hashes
 SPLITS = ("train", "validation")
 
 
@@ -150,10 +152,26 @@ class TokenData:
         meta = self.meta.splits[name]
         return Split(tuple(open_shard(self.directory, shard, np.dtype(self.meta.dtype)) for shard in meta.shards), meta)
 
+    def verify(self) -> None:
+        """Compare tokens with their hashes, if they are few enough to read them all."""
+        shards = [shard for split in self.meta.splits.values() for shard in split.shards if shard.hash]
+        dtype = np.dtype(self.meta.dtype)
+        if sum(shard.tokens for shard in shards) * dtype.itemsize > VERIFIED:
+            return
+        for shard in shards:
+            if hash_of_tokens(open_shard(self.directory, shard, dtype).tokens) != shard.hash:
+                path = self.directory / f"{shard.name}.bin"
+                raise ValueError(f"The shard {path} does not hold the tokens that were prepared: its hash is another. Copy it again.")
+
     @property
     def tokenizer(self) -> Path:
         """The file of the tokenizer."""
         return self.directory / TOKENIZER
+
+
+def hash_of_tokens(tokens: np.ndarray) -> str:
+    """Sixteen hexadecimal digits of the tokens' bytes."""
+    return hashlib.sha256(np.ascontiguousarray(tokens).data).hexdigest()[:16]
 
 
 def open_data(directory: Path) -> TokenData:

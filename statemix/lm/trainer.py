@@ -92,6 +92,7 @@ def check(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ran
     if data.meta.vocab > config.model.vocab:
         raise ValueError(f"The text in {data.directory} has {data.meta.vocab} different tokens, the model knows {config.model.vocab}.")
     check_ids(data.split("validation"), data.meta.vocab)
+    data.verify()
     if find_spec("tokenizers") is not None:
         load_tokenizer(str(data.tokenizer))  # it is copied beside the trained model, where it must be of use
     if data.split("train").count(config.length) < 1:
