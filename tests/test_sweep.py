@@ -4,10 +4,13 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from statemix.cli import main
@@ -264,10 +267,46 @@ def test_parts_of_a_table(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"No column 'S3' .* Available: S2."):
         seeds(rows=("BD-LRU m0",), columns=("S3",))
     (tmp_path / "plain.py").write_text(EXPERIMENT)
-    with pytest.raises(ValueError, match="Available: none: its cells have no rows"):
+    with pytest.raises(ValueError, match="No row 'x' .* Available: bdlru n_blocks"):
         load_cells(tmp_path / "plain.py", where=Where(rows=("x",)))
     main(["sweep", str(path), "--rows", "BD-LRU m1", "--dry-run", "--ledger", str(tmp_path / "ledger.jsonl")])
     assert capsys.readouterr().out.endswith("1 of 1 cells are missing in " + str(tmp_path / "ledger.jsonl") + "\n")
+
+
+def test_what_measure_returns_must_be_json(tmp_path, capfd):
+    """A run that cannot be written down costs no other."""
+    path, ledger = tmp_path / "measured.py", tmp_path / "ledger.jsonl"
+    changed = PLACES.replace('raise RuntimeError("nothing to measure")', 'import numpy; return {"x": numpy.float32(1.5)}')
+    path.write_text(changed.replace("range(4 if", "range(1, 4 if"))
+    with pytest.raises(SystemExit):
+        main(["sweep", str(path), "--scale", "paper", "--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"])
+    entries, _ = Ledger(ledger).read()
+    assert sorted(entry.status for entry in entries) == ["done", "done", "failed"]
+    (reason,) = (entry.reason for entry in entries if entry.status == "failed")
+    assert "`measure` must return numbers, strings, lists and dictionaries of them" in reason
+
+
+def test_numbers_of_numpy_among_options():
+    model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": np.int64(3)})
+    assert replace(TINY, model=model).id == replace(TINY, model=replace(model, options={"n_blocks": 2, "block_size": 3})).id
+
+
+def test_a_changed_mixer_is_noticed(tmp_path, capfd):
+    """By a warning where its runs are in the ledger, and by a failure where only their directories are."""
+    path, ledger = tmp_path / "own.py", tmp_path / "ledger.jsonl"
+    path.write_text(OWN)
+    command = [sys.executable, "-m", "statemix", "sweep", str(path), "--ledger", str(ledger), "--runs", str(tmp_path / "runs")]
+    subprocess.run(command, check=True, capture_output=True)
+    (entry,) = Ledger(ledger).read()[0]
+    assert list(entry.files) == ["own.py"]
+    assert "changed since" not in subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    path.write_text(OWN + "# another\n")
+    told = " ".join(subprocess.run(command, check=True, capture_output=True, text=True).stderr.split())
+    assert "own.py changed since runs in" in told
+    ledger.unlink()
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 1
+    (entry,) = Ledger(ledger).read()[0]
+    assert "own.py changed since the run" in entry.reason
 
 
 OWN = """

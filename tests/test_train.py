@@ -773,7 +773,7 @@ def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
     try:
         assert not run("inputs")
         assert run("inputs")
-        with pytest.raises(SystemExit, match=r"changing.py changed since the run .* began. Add --no-resume to train it again"):
+        with pytest.raises(SystemExit, match=r"changing.py changed since the run .* began. Train it again with --no-resume"):
             run("1 - inputs")
         assert run("inputs")
         assert not run("1 - inputs", "--no-resume")

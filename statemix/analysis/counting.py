@@ -14,9 +14,9 @@ remainders of counts up to (k − 1) t, beside p from a block that carries it ex
     S4       4           3          even changes of sign of three axes, which are permuted
     S5       5           5          its A5 has no abelian normal subgroup to count in, and does not fit into S4
 
-The right column is where the paper's accuracies at sixteen tokens become 1.000.  The number of pieces of such a readout grows with the
-length, and the room between two counts shrinks: what is learnt this way does not last.  (A readout of any complexity could do with one
-state: h ← h / 25 + digit writes the whole sequence down.)
+For S3, S4 and S5 the right column is where the paper's accuracies at sixteen tokens become 1.000.  The number of pieces of such a readout,
+or the precision that it needs, grows with the length, and the room between two counts shrinks: what is learnt this way does not last.  (A
+readout of any complexity could do with one state: h ← h / 25 + digit writes the whole sequence down.)
 """
 
 import itertools

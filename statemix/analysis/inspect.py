@@ -14,8 +14,9 @@ from statemix.analysis.spectrum import Spectrum, eigenvalues, transitions
 from statemix.layers import BDLRU, HLRU
 from statemix.models import Tagger
 from statemix.tasks import Task
-from statemix.train.command import load_trained
-from statemix.train.state import METRICS, RESULT
+from statemix.train.command import load_trained, warn_of_changes
+from statemix.train.loop import read_result
+from statemix.train.state import METRICS
 
 
 def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 64) -> list[Tensor]:
@@ -37,6 +38,7 @@ def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 
 def print_inspection(directory: Path) -> None:
     """Print config, course and spectrum."""
     config, task, model = load_trained(directory)
+    warn_of_changes(config, directory)
     console = Console()
     facts = Table(show_header=False, box=None)
     for name, value in json.loads(config.to_json()).items():
@@ -48,8 +50,9 @@ def print_inspection(directory: Path) -> None:
     for epoch in epochs[:: max(1, len(epochs) // 10)]:
         course.add_row(str(epoch["epoch"] + 1), f"{epoch['loss']:.3f}", f"{epoch['train']:.3f}", f"{epoch['validation']:.3f}")
     console.print(course)
-    if (directory / RESULT).exists():
-        console.print("test", json.loads((directory / RESULT).read_text())["test"])
+    result = read_result(config, directory)
+    if result is not None:
+        console.print("test", result.test)
     for number, spectrum in enumerate(collect_eigenvalues(model, task, config.length or task.length), 1):
         console.print(describe(number, spectrum), markup=False)
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -25,6 +27,8 @@ class ModelConfig:
     bos: bool = True
 
     def __post_init__(self) -> None:
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.options.items()}
+        object.__setattr__(self, "options", plain)  # a config is written as JSON, which knows no numbers of numpy
         for name in ("width", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` of a model must be at least 1, got {getattr(self, name)}.")

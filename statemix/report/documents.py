@@ -9,6 +9,7 @@
 <!-- language a -->              a panel of the paper's figure on language
 """
 
+import math
 import re
 import statistics
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from statemix.report.tables import coverage, furthest, grids, markdown
 from statemix.sweep import Entry
 from statemix.train.checkpoint import write_atomically
 
-REGION = re.compile(r"<!-- (?P<name>[\w ]+?) -->\n.*?<!-- end -->\n", re.DOTALL)
+REGION = re.compile(r"<!-- (?P<name>[^\n]+?) -->\n(?:(?!<!-- [^\n]+? -->\n).)*?<!-- end -->(?:\n|\Z)", re.DOTALL)
 
 
 def runs_table(places: list[Place]) -> str:
@@ -31,7 +32,7 @@ def runs_table(places: list[Place]) -> str:
             choice, seconds = measured.choice, statistics.median(result_of(entry)["cpu_seconds"] for entry in measured.entries)
             spread = f" ± {choice.deviation:.3f}" if choice.seeds > 1 else ""
             numbers = f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
-            lines.append(f"| {place.row} | {place.column} | {measured.variant} | {numbers} |")
+            lines.append(f"| {cell(place.row)} | {cell(place.column)} | {cell(measured.variant)} | {numbers} |")
     return "\n".join(lines) + "\n"
 
 
@@ -42,9 +43,19 @@ def lengths_table(places: list[Place]) -> str:
     lines = [f"| model | task | seeds | {' | '.join(map(str, lengths))} |", f"|---|---|---|{'---|' * len(lengths)}"]
     for place, curves in rows:
         if curves:
-            worst = (min(curve.get(str(length), float("nan")) for curve in curves) for length in lengths)
-            lines.append(f"| {place.row} | {place.column} | {len(curves)} | {' | '.join(f'{value:.3f}' for value in worst)} |")
+            worst = (worst_at(str(length), curves) for length in lengths)
+            lines.append(f"| {cell(place.row)} | {cell(place.column)} | {len(curves)} | {' | '.join(f'{value:.3f}' for value in worst)} |")
     return "\n".join(lines) + "\n"
+
+
+def worst_at(length: str, curves: list[dict[str, float]]) -> float:
+    """The lowest of what was measured at a length, NaN where nothing was."""
+    return min((curve[length] for curve in curves if not math.isnan(curve.get(length, math.nan))), default=math.nan)
+
+
+def cell(text: str) -> str:
+    """A name inside a table of Markdown, whose cells end at a bar."""
+    return text.replace("|", "\\|")
 
 
 def within_table(places: list[Place], found: list[Neighbour]) -> str:

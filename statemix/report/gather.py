@@ -1,11 +1,10 @@
 """What the ledger holds of each experiment's cells.
 
-A place is a row and a column of an experiment.  Its runs come in variants, by recipe, and in each variant the learning rate is chosen by
-validation.  The number that stands for a place is the test accuracy of the run that validates best; beside it stand mean and spread of
-all seeds at the chosen rate.  Runs of the paper's sizes (`--scale paper`) are variants of their own.
+A place is a row and a column of an experiment.  Its runs come in variants, by recipe.  The number that stands for a variant is the test
+accuracy of its run that validates best, at whichever rate; beside it stand mean and spread of all seeds at that rate.  For a place stands
+the variant whose run validates best.  Runs of the paper's sizes (`--scale paper`) are variants of their own, and go before smaller ones.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -49,8 +48,9 @@ class Place:
 
     @property
     def best(self) -> Measured | None:
-        """The variant whose chosen run validates best."""
-        return max(self.measured, key=lambda m: result_of(m.chosen)["validation"]["token"], default=None)
+        """The variant whose chosen run validates best; of the paper's size if any is, which is the comparison to make."""
+        full = [m for m in self.measured if m.variant.endswith(FULL_SIZE)]
+        return max(full or self.measured, key=lambda m: result_of(m.chosen)["validation"]["token"], default=None)
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     run = {(entry.config["task"], entry.config["model"]["width"]) for entry in done.values()}
     likely = [cell for cell in scales.get("paper", []) if (cell.config.task, cell.config.model.width) in run]  # ids of thousands take long
     full = [replace(cell, variant=f"{cell.variant}, {FULL_SIZE}") for cell in likely if cell.config.id in done]
-    return {cell.config.id: cell for cell in [*full, *scales["laptop"]]}.values()
+    every = [*full, *(cell for cell in scales["laptop"] if cell.config.id not in {other.config.id for other in full})]
+    return {(cell.row, cell.column, cell.config.id): cell for cell in every}.values()
 
 
 def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]) -> Place:
@@ -110,10 +111,11 @@ def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: 
 
 
 def measure(variant: str, entries: list[Entry]) -> Measured:
-    """Of several sizes in one variant, the one that does best; of its rates, the one that validates best."""
-    choice = max(choose(entries), key=lambda choice: choice.validation)
-    cell = json.dumps(choice.config, sort_keys=True)
-    same = [entry for entry in entries if entry.config["lr"] == choice.lr and cell_of(entry) == cell]
+    """The run that validates best, and those that differ from it by their seed."""
+    chosen = max(entries, key=lambda entry: result_of(entry)["validation"]["token"])
+    cell = cell_of(chosen)
+    same = [entry for entry in entries if entry.config["lr"] == chosen.config["lr"] and cell_of(entry) == cell]
+    (choice,) = choose(same)
     return Measured(variant, choice, tuple(same))
 
 

@@ -26,7 +26,8 @@ def axes(grid: Grid) -> tuple[list[str], list[str]]:
 def number(n: Neighbour | None) -> str:
     """Ours; mean, spread and number of seeds if there are several; the paper's and the difference in brackets.
 
-    A dot is a cell where nothing has been run, a dagger a value that is commented out in the paper's source.
+    A dot is a cell where nothing has been run, a dagger a value that is commented out in the paper's source, a double one a run of ours
+    that has the paper's size.
     """
     if n is None:
         return ""
@@ -35,7 +36,7 @@ def number(n: Neighbour | None) -> str:
         return f"· ({paper})"
     several = n.runs > 1 and n.paper.column != "overall"
     seeds = f" [{n.mean:.3f} ± {n.deviation:.3f}, {n.runs}]" if several else ""
-    return f"{n.accuracy:.3f}{seeds} ({paper}, {signed(n.difference)})"
+    return f"{n.accuracy:.3f}{'‡' if n.full_size else ''}{seeds} ({paper}, {signed(n.difference)})"
 
 
 def signed(difference: float) -> str:
@@ -52,7 +53,7 @@ def markdown(grid: Grid) -> str:
 
 def latex(grid: Grid) -> str:
     rows, columns = axes(grid)
-    marks = str.maketrans({"_": r"\_", "±": r"$\pm$", "·": "--", "−": "$-$", "†": r"\dag"})
+    marks = str.maketrans({"_": r"\_", "±": r"$\pm$", "·": "--", "−": "$-$", "†": r"\dag", "‡": r"\ddag", "|": r"$\vert$"})
     escape: Callable[[str], str] = lambda text: text.translate(marks)  # noqa: E731
     lines = [rf"\begin{{tabular}}{{l{'c' * len(columns)}}}", r"\toprule", " & ".join(["", *map(escape, columns)]) + r" \\", r"\midrule"]
     lines += [" & ".join([escape(row), *(escape(number(grid.get((row, column)))) for column in columns)]) + r" \\" for row in rows]

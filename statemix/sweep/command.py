@@ -55,7 +55,8 @@ def run_sweep(
     for choice in choose(entry for entry in book.read()[0] if entry.id in ids):
         model = choice.config["model"]
         options = " ".join(f"{key}={value}" for key, value in model["options"].items())
-        numbers = (f"{choice.mean:.3f}", f"{choice.deviation:.3f}", f"{choice.best:.3f}")
+        deviation = f"{choice.deviation:.3f}" if choice.seeds > 1 else ""
+        numbers = (f"{choice.mean:.3f}", deviation, f"{choice.best:.3f}")
         table.add_row(
             choice.config["task"],
             model["mixer"],

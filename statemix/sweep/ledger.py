@@ -10,17 +10,18 @@ import json
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from statemix import __version__
 from statemix.train import RunConfig
+from statemix.train.command import sources_of
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run: its config, and its result or the reason why it has none."""
+    """One run: its config, its result or the reason why it has none, and hashes of users' files that it was made with."""
 
     id: str
     status: str
@@ -30,6 +31,7 @@ class Entry:
     commit: str
     machine: str
     version: str = __version__
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,12 @@ class Ledger:
         """Ids of the runs that have a result."""
         return {entry.id for entry in self.read()[0] if entry.status == "done"}
 
+    def outdated(self, configs: list[RunConfig]) -> list[str]:
+        """Users' files that are not what they were when runs of `configs` were made."""
+        files = {entry.id: entry.files for entry in self.read()[0] if entry.status == "done"}
+        now = {config.id: sources_of(config) for config in configs if files.get(config.id)}
+        return sorted({name for id_, own in now.items() for name in files[id_] if files[id_][name] != own.get(name)})
+
     def check_writable(self) -> None:
         """Fail before anything is run, not after."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +85,8 @@ class Ledger:
 def make_entry(config: RunConfig, result: dict[str, Any] | None, reason: str | None) -> Entry:
     """What the ledger keeps of a run that ended here."""
     status = "done" if result is not None else "failed"
-    return Entry(config.id, status, json.loads(config.to_json()), result, reason, commit(), f"{platform.machine()} {os.cpu_count()} cores")
+    machine = f"{platform.machine()} {os.cpu_count()} cores"
+    return Entry(config.id, status, json.loads(config.to_json()), result, reason, commit(), machine, files=sources_of(config))
 
 
 @functools.cache

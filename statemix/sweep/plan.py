@@ -44,7 +44,7 @@ def load_experiment(path: Path) -> ModuleType:
 
 
 def load_places(path: Path, scale: str = "laptop") -> list[Cell]:
-    """All cells of an experiment; a bare config has no place."""
+    """All cells of an experiment."""
     module = load_experiment(path)
     takes_scale = bool(inspect.signature(module.cells).parameters)
     if scale not in SCALES:
@@ -54,11 +54,17 @@ def load_places(path: Path, scale: str = "laptop") -> list[Cell]:
     yielded = module.cells(scale) if takes_scale else module.cells()
     if not isinstance(yielded, Iterable):
         raise ValueError(f"`cells` of {path} must yield RunConfig, it returned {yielded!r}.")
-    cells = [Cell("", "", "", cell) if isinstance(cell, RunConfig) else cell for cell in yielded]
+    cells = [place_of(cell) if isinstance(cell, RunConfig) else cell for cell in yielded]
     for cell in cells:
         if not isinstance(cell, Cell):
             raise ValueError(f"`cells` of {path} must yield RunConfig, got {type(cell).__name__}.")
     return cells
+
+
+def place_of(config: RunConfig) -> Cell:
+    """A bare config stands in the row of its mixer, in the column of its task."""
+    options = " ".join(f"{key}={value}" for key, value in config.model.options.items())
+    return Cell(f"{config.model.mixer} {options}".strip(), config.task, config.optimiser, config)
 
 
 def load_scales(path: Path) -> dict[str, list[Cell]]:
@@ -87,8 +93,7 @@ def matching(cells: list[Cell], name: str, patterns: tuple[str, ...]) -> list[Ce
     present = list(dict.fromkeys(getattr(cell, name) for cell in cells))
     for pattern in patterns:
         if not any(fnmatchcase(value, pattern) for value in present):
-            available = ", ".join(value for value in present if value) or f"none: its cells have no {name}s"
-            raise ValueError(f"No {name} {pattern!r} in what is chosen of the experiment. Available: {available}.")
+            raise ValueError(f"No {name} {pattern!r} in what is chosen of the experiment. Available: {', '.join(present)}.")
     return [cell for cell in cells if not patterns or any(fnmatchcase(getattr(cell, name), pattern) for pattern in patterns)]
 
 

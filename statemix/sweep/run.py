@@ -71,6 +71,14 @@ def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, 
     _, complaints = ledger.read()
     for complaint in complaints:
         CONSOLE.print(complaint, markup=False, style="yellow")
+    outdated = ledger.outdated(configs)
+    if outdated:
+        CONSOLE.print(
+            f"{', '.join(outdated)} changed since runs in {ledger.path} were made, which count as done. "
+            "Delete their lines there, and their directories, to run them again.",
+            markup=False,
+            style="yellow",
+        )
     finished = ledger.done()
     missing = [config for config in configs if config.id not in finished]
     by_id, board = {config.id: config for config in missing}, Board(len(missing))

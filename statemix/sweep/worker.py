@@ -1,5 +1,6 @@
 """One run in a directory of its own, which no other process may enter meanwhile."""
 
+import json
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from torch import nn
 from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
 from statemix.train.checkpoint import DamagedCheckpoint
-from statemix.train.command import load_trained
+from statemix.train.command import check_sources, load_trained
 from statemix.train.lock import Busy, entered
 from statemix.train.plugins import load_file
 from statemix.train.state import CHECKPOINT
@@ -24,6 +25,17 @@ def find_measure(files: Iterable[Path]) -> Measure | None:
     return next((module.measure for module in map(load_file, files) if hasattr(module, "measure")), None)
 
 
+def check_measured(found: Any) -> Any:
+    """What an experiment's `measure` returns is kept in the ledger, so JSON must hold it."""
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`measure` must return numbers, strings, lists and dictionaries of them: {error}. Convert with .item()."
+        ) from error
+    return found
+
+
 def perform(
     config: RunConfig, runs: Path, report: Callable[[EpochReport], None], measure: Measure | None = None
 ) -> tuple[dict[str, Any] | None, str | None]:
@@ -34,12 +46,13 @@ def perform(
     directory = runs / config.id
     try:
         with entered(directory):
+            check_sources(config, directory, resume=True)
             try:
                 result = train(config, directory, observer=lambda _, epoch: report(epoch))
             except DamagedCheckpoint:
                 (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
                 result = train(config, directory, observer=lambda _, epoch: report(epoch))
-            measured = {} if measure is None else {"measured": measure(*load_trained(directory))}
+            measured = {} if measure is None else {"measured": check_measured(measure(*load_trained(directory)))}
             return asdict(result) | measured, None
     except Busy:
         return None, None

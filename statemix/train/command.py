@@ -65,20 +65,39 @@ def train_with_bar(config: RunConfig, directory: Path, *, resume: bool, tracker:
     return result
 
 
+def sources_of(config: RunConfig) -> dict[str, str]:
+    """Users' files that define the mixer and the task of a run, and a hash of each."""
+    mixers = [MIXERS[config.model.mixer]] if config.model.mixer in MIXERS else []
+    return hash_sources([*mixers, find_maker(config.task)])
+
+
+def changed_sources(config: RunConfig, directory: Path) -> list[str]:
+    """Which of these files are not what they were when the run in `directory` began."""
+    path = directory / FILES
+    before, now = json.loads(path.read_text()) if path.exists() else {}, sources_of(config)
+    return sorted(name for name in before if before[name] != now.get(name))
+
+
 def check_sources(config: RunConfig, directory: Path, *, resume: bool) -> None:
     """Users' files that define the mixer and the task are what they were when the run began; what they are is kept for the next time."""
-    path, sources = directory / FILES, hash_sources([MIXERS[config.model.mixer], find_maker(config.task)])
     if not resume or not any((directory / name).exists() for name in (CHECKPOINT, RESULT)):
+        sources = sources_of(config)
         if sources:
-            write_atomically(path, json.dumps(sources).encode())
-    elif path.exists():
-        before = json.loads(path.read_text())
-        changed = sorted(name for name in before.keys() | sources.keys() if before.get(name) != sources.get(name))
-        if changed:
-            raise ValueError(
-                f"{', '.join(changed)} changed since the run {directory} began. Add --no-resume to train it again, "
-                "or --runs with another directory to keep both."
-            )
+            write_atomically(directory / FILES, json.dumps(sources).encode())
+        return
+    changed = changed_sources(config, directory)
+    if changed:
+        raise ValueError(
+            f"{', '.join(changed)} changed since the run {directory} began. Train it again with --no-resume, "
+            "or with another directory as --runs to keep both."
+        )
+
+
+def warn_of_changes(config: RunConfig, directory: Path) -> None:
+    """Say so if the weights of a run meet code that did not train them."""
+    changed = changed_sources(config, directory)
+    if changed:
+        Console(stderr=True).print(f"{', '.join(changed)} changed since the run {directory} was trained.", markup=False, style="yellow")
 
 
 def show(progress: Progress, bar: TaskID, run: Run, report: EpochReport) -> None:
@@ -144,6 +163,7 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
 def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, seed: int, out: Path | None) -> None:
     """Accuracy at each length that fits the task, over all positions and at the last."""
     config, task, model = load_trained(directory)
+    warn_of_changes(config, directory)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
     table = Table("length", "tokens", "sequences", "last position", title=f"{config.task}, {config.model.mixer}", title_justify="left")
@@ -168,6 +188,9 @@ def fitting_lengths(task: Task, longest: int | None, lengths: tuple[int, ...]) -
 
     reason = f"the task {task.name!r} has lengths {task.lengths}" + ("" if longest is None else f", the model {longest} positions")
     steps = (0,) if any(map(fits, lengths)) else (1, -1)
+    if longest is not None and not any(fits(length + step) for length in lengths for step in steps):
+        lengths, steps = (longest,), (0,)
+        Console(stderr=True).print(f"no length that was asked for fits, {longest} is taken: {reason}", markup=False)
     chosen: list[int] = []
     for length in lengths:
         near = next((length + step for step in steps if fits(length + step)), None)

@@ -118,6 +118,8 @@ def check_numbers(config: RunConfig) -> None:
             raise ValueError(f"`{name}` must not be negative, got {getattr(config, name)}.")
     if config.length is not None and config.length < 1:
         raise ValueError(f"`length` must be at least 1, got {config.length}.")
+    if math.isinf(config.weight_decay):
+        raise ValueError(f"`weight_decay` must be finite, got {config.weight_decay}.")
     for name in ("lr", "min_lr", "matrix_lr"):
         if not 0 < getattr(config, name) < math.inf:
             raise ValueError(f"`{name}` must be above zero and finite, got {getattr(config, name)}.")

@@ -58,10 +58,18 @@ def last_line(error: BaseException, path: Path) -> int:
 
 
 def hash_sources(makers: Iterable[Callable[..., Any]]) -> dict[str, str]:
-    """The files, other than this package's, that define `makers`, by name, and a hash of what each holds."""
+    """The files, other than this package's, that define `makers`, by name, and a hash of what each holds.
+
+    Of namesakes the name has the directory before it.
+    """
     modules = {maker.__module__ for maker in makers if maker.__module__.partition(".")[0] != "statemix"}
-    files = [getattr(sys.modules.get(module), "__file__", None) for module in sorted(modules)]
-    return {Path(file).name: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in files if file is not None}
+    found = (getattr(sys.modules.get(module), "__file__", None) for module in modules)
+    files = sorted({Path(file).resolve() for file in found if file is not None})
+    names = [file.name for file in files]
+    return {
+        file.name if names.count(file.name) == 1 else f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
 
 
 def load_files(paths: Iterable[Path]) -> None:
