@@ -8,9 +8,13 @@ import torch
 from test_layer_op import LAYERS, by_projections, make, needs_kernel
 from torch.nn import functional as F
 
-from statemix import BDLRU, LanguageModel, LMConfig, gated_block_scan
+from statemix import BDLRU, LanguageModel, LMConfig, block_scan, companion_scan, gated_block_scan, gated_companion_scan, hop_scan
+from statemix.layers import build_mixer
 from statemix.models import next_token_loss
 from statemix.ops import layer as layer_op
+from statemix.ops.block import block_step
+from statemix.ops.companion import companion_step
+from statemix.ops.expanded import expanded_companion_scan
 
 HALVES = [(torch.float32, True), (torch.bfloat16, False), (torch.bfloat16, True)]
 
@@ -169,3 +173,76 @@ def test_a_model_with_tied_weights_has_second_derivatives():
         first = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
         found.append((*first, *torch.autograd.grad(sum(d.square().sum() for d in first), list(model.parameters()))))
     torch.testing.assert_close(*found, rtol=1e-8, atol=1e-10)
+
+
+def scans_with_padding():
+    """Scans of three steps whose second is masked, and NaN."""
+    mask = torch.tensor([[True, False, True]])
+
+    def padded(*shape):
+        x = torch.ones(1, 3, *shape)
+        x[:, 1] = torch.nan
+        return x
+
+    return {
+        "block": lambda b: block_scan(padded(1, 1, 1), b[..., None], mask=mask)[0],
+        "companion": lambda b: companion_scan(padded(1, 2), b, mask=mask)[0],
+        "gated block": lambda b: gated_block_scan(padded(1, 1, 2), b[..., None], mask=mask)[0],
+        "gated companion": lambda b: gated_companion_scan(padded(1, 3), b, mask=mask)[0],
+        "observer": lambda b: expanded_companion_scan(padded(1, 3), b, form="observer", mask=mask)[0],
+    }
+
+
+@pytest.mark.parametrize("name", scans_with_padding())
+def test_nothing_at_masked_steps_reaches_a_transform(name):
+    scan, b = scans_with_padding()[name], torch.tensor([1.0, torch.nan, 2.0]).view(1, 3, 1)
+    transformed = torch.func.grad(lambda b: scan(b).sum())(b)
+    plain = b.clone().requires_grad_()
+    scan(plain).sum().backward()
+    assert plain.grad.isfinite().all()
+    assert plain.grad[0, 1] == 0
+    torch.testing.assert_close(transformed, plain.grad)
+
+
+@pytest.mark.parametrize("name", ["W_v", "W_o"])
+def test_a_bias_that_was_added_is_heard_at_every_size(name):
+    """The op for whole layers knows no such bias, so the projections are called."""
+    layer, x = BDLRU(64, 64, 4), torch.randn(4, 512, 64)
+    projection = getattr(layer, name)
+    projection.bias = torch.nn.Parameter(torch.full((projection.out_features,), 5.0))
+    torch.testing.assert_close(layer(x)[0][:, :8], layer(x[:, :8])[0], rtol=1e-4, atol=1e-4)
+    layer(x)[0].sum().backward()
+    assert projection.bias.grad is not None
+
+
+def test_a_gate_bias_that_was_taken_away():
+    layer, x = BDLRU(64, 64, 4), torch.randn(4, 512, 64)
+    before = layer(x)[0]
+    layer.W_g.bias = None
+    torch.testing.assert_close(layer(x)[0], before, rtol=1e-4, atol=1e-5)  # it was zero
+
+
+def test_a_scan_of_ones_own_is_used_at_every_size():
+    class Silent(BDLRU):
+        def scan(self, gates, v, h0, cu_seqlens, mask):
+            h, state = super().scan(gates, v, h0, cu_seqlens, mask)
+            return 0 * h, state
+
+    assert (Silent(64, 64, 4)(torch.randn(4, 512, 64))[0] == 0).all()
+
+
+def test_steps_begin_at_zero():
+    b_t = torch.randn(2, 3)
+    assert torch.equal(block_step(torch.randn(2, 3, 3), b_t, None), b_t)
+    assert torch.equal(companion_step(torch.randn(2, 3, 4), b_t, None), torch.cat([b_t[..., None], torch.zeros(2, 3, 3)], -1))
+
+
+def test_lstm_in_half_precision():
+    with torch.autocast("cpu", torch.bfloat16):
+        y, _ = build_mixer("lstm", 8, {"hidden": 8})(torch.randn(1, 3, 8).bfloat16())
+    assert y.isfinite().all()
+
+
+def test_the_parallel_scan_on_meta():
+    h, final = hop_scan(torch.randn(1, 5, 2, 3, 3, device="meta"), torch.randn(1, 5, 2, 3, device="meta"))
+    assert (h.shape, final.shape) == ((1, 5, 2, 3), (1, 2, 3))

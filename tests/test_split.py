@@ -115,6 +115,30 @@ def check_errors() -> None:
         divide_blocks(nn.Linear(2, 2), group)
     with pytest.raises(ValueError, match="got the layer BDLRU itself"):
         divide_blocks(BDLRU(D, N, M), group)
+    model = nn.Sequential(BDLRU(D, N, M))
+    divide_blocks(model, group)
+    with pytest.raises(ValueError, match="The blocks of 0 are divided already"):
+        divide_blocks(model, group)
+    layer = BDLRU(D, N, M)
+    with pytest.raises(ValueError, match="uses a layer at two places"):
+        divide_blocks(nn.Sequential(layer, layer), group)
+    for alter in (
+        add_bias,
+        lambda layer: layer.register_forward_hook(print),
+        lambda layer: nn.utils.parametrizations.weight_norm(layer.W_v),
+    ):
+        layer = BDLRU(D, N, M)
+        alter(layer)
+        with pytest.raises(ValueError, match="0 has hooks, biases or parametrisations that its parts would lack"):
+            divide_blocks(nn.Sequential(layer), group)
+    x = torch.randn(1, 3, D, requires_grad=True)
+    (dx,) = torch.autograd.grad(model[0](x)[0].sin().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dx.square().sum().backward()
+
+
+def add_bias(layer: BDLRU) -> None:
+    layer.W_o.bias = nn.Parameter(torch.zeros(D))
 
 
 def work(rank: int, count: int, directory: str) -> None:

@@ -12,7 +12,9 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
+from torch.nn.utils.parametrize import is_parametrized
 
 from statemix.layers.bdlru import BDLRU
 from statemix.layers.hlru import HLRU
@@ -32,6 +34,7 @@ class SumGradients(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dx: Tensor) -> tuple[Tensor, None]:
         dx = dx.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(dx, group=ctx.group)
@@ -48,6 +51,7 @@ class SumOutputs(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         return dy, None
 
@@ -95,7 +99,13 @@ def divide_blocks(model: nn.Module, group: ProcessGroup) -> None:
     Every rank calls it with the same weights, then makes its optimiser.  Gradients need no exchange: those of divided weights are a
     rank's own, those of all others are equal.  `gather_blocks` gives the whole weights back.
     """
-    divided = [(name, module) for name, module in model.named_modules() if isinstance(module, LinearRecurrentUnit | SwiGLU)]
+    every = list(model.named_modules(remove_duplicate=False))
+    already = [name for name, module in every if isinstance(module, Divided)]
+    if already:
+        raise ValueError(f"The blocks of {already[0]} are divided already. Call `divide_blocks` once, on the whole model.")
+    divided = [(name, module) for name, module in every if isinstance(module, LinearRecurrentUnit | SwiGLU)]
+    if len({id(module) for _, module in divided}) < len(divided):
+        raise ValueError(f"{type(model).__name__} uses a layer at two places, whose weights would be no longer the same. Copy it.")
     if not any(isinstance(module, LinearRecurrentUnit) for _, module in divided):
         raise ValueError(f"{type(model).__name__} has no BD-LRU or H-LRU layer whose blocks ranks can divide.")
     for name, module in divided:
@@ -112,8 +122,18 @@ def check_divisible(name: str, module: nn.Module, ranks: int) -> None:
         raise ValueError(f"Ranks can divide BD-LRU and H-LRU layers, not {name}, which is {type(module).__name__}.")
     if isinstance(module, LinearRecurrentUnit) and module.selectivity == "pointwise":
         raise ValueError(f"Ranks can divide layers of selectivity 'full' or 'none', got 'pointwise' in {name}.")
+    if is_altered(module):
+        raise ValueError(f"{name} has hooks, biases or parametrisations that its parts would lack. Add them after dividing it.")
     if count_blocks(module) < ranks:
         raise ValueError(f"{ranks} ranks cannot divide the {count_blocks(module)} blocks of {name}. Use fewer.")
+
+
+def is_altered(module: nn.Module) -> bool:
+    """Whether something was added to a layer after it was built."""
+    hooks = [h for part in module.modules() for h in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks)]
+    names = ("W_v", "W_o") if isinstance(module, LinearRecurrentUnit) else ("W_1", "W_2", "W_3")
+    biased = any(getattr(module.get_submodule(name), "bias", None) is not None for name in names)
+    return biased or any(hooks) or any(is_parametrized(part) for part in module.modules())
 
 
 def count_blocks(module: nn.Module) -> int:

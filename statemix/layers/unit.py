@@ -121,10 +121,13 @@ class LinearRecurrentUnit(nn.Module, ABC):
         return self.save_memory or (has_kernel and is_worthwhile(Inputs(x, tokens).steps, self.W_g.weight))
 
     def is_alone(self) -> bool:
-        """Whether nobody listens at a projection, or has put another in its place, or shares sequences; else each is called once."""
+        """Whether nobody listens at a projection, or has put another in its place, or shares sequences; else each is called by itself."""
         if self.context is not None or in_transform() or _has_any_global_hook():
             return False
-        return is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)
+        if any(method.__module__.partition(".")[0] != "statemix" for method in (type(self).scan, type(self).mix)):
+            return False
+        biases = (self.W_g.bias is not None, self.W_v.bias is None, self.W_o.bias is None) if isinstance(self.W_g, FullGates) else (False,)
+        return all(biases) and is_plain(self.W_g, FullGates) and is_plain(self.W_v, Projection) and is_plain(self.W_o, Projection)
 
     def one_by_one(self, x: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """(y, state) from projections, scan and readout, each by itself; to save memory, computed again in the backward pass."""

@@ -46,10 +46,10 @@ def block_scan(
     return SCAN(A, b, initial_state, sequences)
 
 
-def block_step(A_t: Tensor, b_t: Tensor, h: Tensor) -> Tensor:
-    """One step, h = A[t] h + b[t], in plain torch: what decoding needs, without the cost of an op."""
+def block_step(A_t: Tensor, b_t: Tensor, h: Tensor | None) -> Tensor:
+    """One step, h = A[t] h + b[t], from zero if `h` is None, in plain torch: what decoding needs, without the cost of an op."""
     dtype = state_dtype(A_t, b_t)
-    return matvec(A_t.to(dtype), h.to(dtype)) + b_t.to(dtype)
+    return b_t.to(dtype, copy=True) if h is None else matvec(A_t.to(dtype), h.to(dtype)) + b_t.to(dtype)
 
 
 def matvec(A: Tensor, x: Tensor) -> Tensor:
@@ -79,7 +79,8 @@ def _step(h: Tensor, A_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(A: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, b.shape[-1], state_dtype(A, b), sequences)
-    h, final = run_loop(_step, (A, b), state, b, sequences)
+    inputs = [zero_where_masked(x, sequences.mask) for x in (A, b)]  # a derivative of the loop would multiply NaN by zero
+    h, final = run_loop(_step, inputs, state, b, sequences)
     return h.to(output_dtype(A, b)), final
 
 

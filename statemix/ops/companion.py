@@ -65,10 +65,10 @@ def observer_scan(a: Tensor, b: Tensor, initial_state: Tensor | None, sequences:
     return block.SCAN(companion_matrix(a).mT, first_entry(b, a.shape[-1]), initial_state, sequences)
 
 
-def companion_step(a_t: Tensor, b_t: Tensor, s: Tensor) -> Tensor:
-    """One step of the controller form: the new output, then the m - 1 newest of the old ones."""
+def companion_step(a_t: Tensor, b_t: Tensor, s: Tensor | None) -> Tensor:
+    """One step of the controller form, from zero if `s` is None: the new output, then the m - 1 newest of the old ones."""
     dtype = state_dtype(a_t, b_t)
-    s = s.to(dtype)
+    s = torch.zeros_like(a_t, dtype=dtype) if s is None else s.to(dtype)
     h_t = (a_t.to(dtype) * s).sum(-1, keepdim=True) + b_t.to(dtype).unsqueeze(-1)
     return torch.cat([h_t, s[..., :-1]], -1)
 
@@ -81,7 +81,8 @@ def _step(s: Tensor, a_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(a: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, a.shape[-1], state_dtype(a, b), sequences)
-    h, final = run_loop(_step, (a, b), state, b, sequences)
+    inputs = [zero_where_masked(x, sequences.mask) for x in (a, b)]  # a derivative of the loop would multiply NaN by zero
+    h, final = run_loop(_step, inputs, state, b, sequences)
     return h.to(output_dtype(a, b)), final
 
 

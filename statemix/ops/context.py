@@ -30,7 +30,7 @@ from statemix.ops.lags import companion_matrix, first_entry, lagged
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.registry import Gradients, Pair, Scan, cast_each
-from statemix.ops.segments import Sequences
+from statemix.ops.segments import Sequences, zero_where_masked
 
 Group = dist.ProcessGroup
 
@@ -137,8 +137,8 @@ def expanded_companion_scan(
     check.check_companion_scan("gates", gates, "v", v, initial_state, sequences, input_gates=1)
     check.check_choice("gate function", gate, NORMALISERS)
     if form == "observer":
-        w = find_normaliser(gate).forward(gates.to(state_dtype(gates, v)))
-        A, b = companion_matrix(w[..., :-1]).mT, first_entry(w[..., -1] * v, w.shape[-1] - 1)
+        w = find_normaliser(gate).forward(zero_where_masked(gates.to(state_dtype(gates, v)), mask))
+        A, b = companion_matrix(w[..., :-1]).mT, first_entry(w[..., -1] * zero_where_masked(v, mask), w.shape[-1] - 1)
         s, final, _ = exchange(plain(block.SCAN, sequences), group, A, b, initial_state)
         return s.to(output_dtype(gates, v)), final
     h, final, enter = exchange(with_gates(gated.COMPANION, sequences, gate), group, gates, v, initial_state)

@@ -17,7 +17,7 @@ from statemix.ops.gated import gated_companion_scan
 from statemix.ops.lags import companion_matrix, first_entry, lagged
 from statemix.ops.normalise import find_normaliser
 from statemix.ops.precision import output_and_state, output_dtype, state_dtype
-from statemix.ops.segments import Sequences
+from statemix.ops.segments import Sequences, zero_where_masked
 from statemix.types import ChannelGates, ChannelValues, Coefficients, Mask, SequenceBounds, States
 
 
@@ -37,8 +37,8 @@ def expanded_companion_scan(
     sequences = Sequences(cu_seqlens, mask, reverse)
     if form == "observer":
         check.check_companion_scan("gates", gates, "v", v, initial_state, sequences, input_gates=1)
-        w = find_normaliser(gate).forward(gates.to(state_dtype(gates, v)))
-        s, final = observer_scan(w[..., :-1], w[..., -1] * v, initial_state, sequences)
+        w = find_normaliser(gate).forward(zero_where_masked(gates.to(state_dtype(gates, v)), mask))
+        s, final = observer_scan(w[..., :-1], w[..., -1] * zero_where_masked(v, mask), initial_state, sequences)
         return s.to(output_dtype(gates, v)), final
     h, final = gated_companion_scan(gates, v, initial_state, gate=gate, cu_seqlens=cu_seqlens, mask=mask, reverse=reverse)
     s0 = state_or_zero(initial_state, v, gates.shape[-1] - 1, h.dtype, sequences)

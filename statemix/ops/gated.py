@@ -86,8 +86,8 @@ class GatedScan:
         return h.to(output_dtype(gates, v)), final
 
     def body(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
-        w = NORMALISERS[gate].forward(gates.to(state_dtype(gates, v)))
-        h, final = self.scan(w[..., :-1], w[..., -1] * v, h0, sequences)
+        w = NORMALISERS[gate].forward(zero_where_masked(gates.to(state_dtype(gates, v)), sequences.mask))
+        h, final = self.scan(w[..., :-1], w[..., -1] * zero_where_masked(v, sequences.mask), h0, sequences)
         return h.to(output_dtype(gates, v)), final
 
     def adjoint(

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from statemix.ops import check
 from statemix.ops.block import identity_where_masked, matvec, state_or_zero
-from statemix.ops.precision import output_dtype, state_dtype
+from statemix.ops.precision import output_dtype, state_dtype, without_autocast
 from statemix.ops.registry import define_op
 from statemix.ops.segments import Sequences, checked_bounds, is_first, over_time, sequence_of, zero_where_masked
 from statemix.types import BlockMatrices, BlockValues, Mask, SequenceBounds, States
@@ -38,7 +38,7 @@ def hop_scan(
     if cu_seqlens is not None:
         sequences = sequences._replace(cu_seqlens=torch.ops.statemix.checked_bounds(cu_seqlens, b.shape[1]))
     h0 = state_or_zero(initial_state, b, b.shape[-1], state_dtype(A, b), sequences)
-    with torch.autocast(b.device.type, enabled=False):  # states are float32 under autocast too
+    with without_autocast(b.device):  # states are float32 under autocast too
         h, final = _scan(A.to(h0.dtype), b.to(h0.dtype), h0, sequences)
     return h.to(output_dtype(A, b)), final
 

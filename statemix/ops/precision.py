@@ -3,6 +3,7 @@
 States and sums are float32, or float64 when an input is; outputs come back in the inputs' own dtype.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 
 import torch
@@ -22,3 +23,9 @@ def output_and_state(state: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
 def state_dtype(*inputs: Tensor) -> torch.dtype:
     """The dtype of states and sums: float64 if any input is, else float32."""
     return torch.float64 if output_dtype(*inputs) == torch.float64 else torch.float32
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """No autocast on `device` meanwhile; some devices, meta for one, have none."""
+    has = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if has else nullcontext()

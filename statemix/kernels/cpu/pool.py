@@ -14,6 +14,7 @@ import math
 import mmap
 import os
 import weakref
+from contextlib import suppress
 from functools import cache
 
 import torch
@@ -83,7 +84,8 @@ def give_back(block: mmap.mmap) -> None:
     """Keep the block for the next request; let the oldest ones go where there are too many."""
     FREE.append(block)
     while sum(map(len, FREE)) > limit():
-        FREE.pop(0)
+        with suppress(IndexError):  # another thread was faster
+            FREE.pop(0)
 
 
 def release() -> None:

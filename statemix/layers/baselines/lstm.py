@@ -1,6 +1,5 @@
 """torch's LSTM and a projection."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -49,5 +48,8 @@ class LSTM(RaggedMixer):
     def run_cell(self, x: Any, start: tuple[Tensor, ...]) -> tuple[Any, State]:
         """torch's LSTM; on a CPU outside autocast, under which not every CPU has one."""
         device = self.cell.weight_hh_l0.device.type
-        with torch.autocast(device, enabled=False) if device == "cpu" else nullcontext():
+        if device != "cpu":
             return self.cell(x, start)
+        dtype = next(self.cell.parameters()).dtype
+        with torch.autocast(device, enabled=False):
+            return self.cell(x.to(dtype), tuple(s.to(dtype) for s in start))

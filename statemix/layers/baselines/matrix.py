@@ -13,7 +13,7 @@ one triangular system for all of its steps.  Without the delta rule (Mamba-2's r
 import torch
 from torch import Tensor
 
-from statemix.ops.precision import output_dtype, state_dtype
+from statemix.ops.precision import output_dtype, state_dtype, without_autocast
 
 CHUNK = 32
 
@@ -40,7 +40,7 @@ def matrix_scan(
         beta = None if beta is None else torch.where(keep, beta, torch.zeros_like(beta))
         v = torch.where(keep[..., None], v, torch.zeros_like(v))
     outputs = []
-    with torch.autocast(v.device.type, enabled=False):
+    with without_autocast(v.device):
         for a in range(0, T, CHUNK):
             part = slice(a, a + CHUNK)
             q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
