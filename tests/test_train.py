@@ -415,6 +415,8 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "s3", "--options", "size"], "--options takes key=value, got 'size'"),
         (["train", "copy", "--length", "20"], "no examples of length 20"),
         (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["train", "s3", "--threads", "100000"], "--threads must be at most 1024, got 100000; this machine has "),
+        (["train", "s3", "--weight-decay", "inf"], "`weight_decay` must be finite, got inf"),
         (["train", "s3", "--mixer", "lstm", "--options", "hidden=x"], "`hidden` of mixer 'lstm' must be of type int, got 'x'"),
         (["train", "s3", "--mixer", "mamba", "--options", "output_gate=no"], r"must be of type bool \(true or false\), got 'no'"),
         (["train", "s3", "--mixer", "mamba", "--options", "conv=-1"], "`conv` must be a whole number of steps, 0 .*, got -1"),
