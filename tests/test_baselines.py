@@ -299,3 +299,21 @@ def test_deltaproduct_is_its_recurrence(products):
         outputs.append((S @ q[:, t, :, :, None]).squeeze(-1))
     o = mixer.norm(torch.stack(outputs, 1)).flatten(2)
     torch.testing.assert_close(mixer(x)[0], mixer.W_out(o * F.silu(mixer.W_z(x))))
+
+
+@EACH
+def test_no_sequences(make):
+    mixer = build(make)
+    packed, padded = torch.randn(1, 0, D, dtype=torch.float64), torch.randn(0, 3, D, dtype=torch.float64)
+    for x, options in ((packed, {"cu_seqlens": torch.tensor([0])}), (padded, {"mask": torch.ones(0, 3, dtype=torch.bool)})):
+        y, state = mixer(x, **options)
+        assert y.shape == x.shape
+        assert all(len(each) == 0 for each in flat(state))
+
+
+@pytest.mark.parametrize("name", ["mamba2 bare", "gated deltanet"])
+def test_a_state_of_another_batch_is_refused(name):
+    mixer = build(MIXERS[name])
+    _, state = mixer(torch.randn(1, 3, D, dtype=torch.float64))
+    with pytest.raises(ValueError, match="The state of a batch of 2 must have the shape"):
+        mixer(torch.randn(2, 3, D, dtype=torch.float64), state)

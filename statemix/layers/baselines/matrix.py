@@ -33,7 +33,10 @@ def matrix_scan(
     given, dtype = output_dtype(q, k, v), state_dtype(q, k, v)
     q, k, v, log_decay = (x.to(dtype) for x in (q, k, v, log_decay))
     beta = None if beta is None else beta.to(dtype)
-    S = v.new_zeros((B, heads, d_v, k.shape[-1])) if S is None else S.to(dtype)
+    expected = (B, heads, d_v, k.shape[-1])
+    if S is not None and tuple(S.shape) != expected:
+        raise ValueError(f"The state of a batch of {B} must have the shape {expected}, got {tuple(S.shape)}.")
+    S = v.new_zeros(expected) if S is None else S.to(dtype)
     if real is not None:
         keep = real[..., None]
         log_decay = torch.where(keep, log_decay, torch.zeros_like(log_decay))

@@ -29,6 +29,9 @@ class RaggedMixer(nn.Module, ABC):
         check_input(x, "x", "(B, T, d)", self.d_model)
         if cu_seqlens is None and mask is None:
             return self.run(x, state, None)
+        if (x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1) == 0:  # no sequences, and so no steps
+            real_steps(x, cu_seqlens, mask)
+            return torch.zeros_like(x), self.run(x[:0], state, None)[1]
         index, lengths = real_steps(x, cu_seqlens, mask)
         inside = torch.arange(index.shape[1], device=x.device) < lengths[:, None]
         rows = zero_where_masked(x.flatten(0, 1)[index], inside)  # a row is filled up with steps of others, NaN perhaps
@@ -62,7 +65,9 @@ def real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tup
         bounds = checked_bounds(cu_seqlens, T)
     flat = real.flatten()
     steps = [torch.arange(a, b, device=x.device)[flat[a:b]] for a, b in pairwise(bounds)]
-    lengths = torch.tensor([len(each) for each in steps], device=x.device)
+    lengths = torch.tensor([len(each) for each in steps], dtype=torch.long, device=x.device)
+    if not steps:
+        return lengths[:, None], lengths
     return nn.utils.rnn.pad_sequence(steps, batch_first=True), lengths
 
 
