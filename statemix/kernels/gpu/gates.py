@@ -39,17 +39,17 @@ def numerators(g, GATE: tl.constexpr):
 
 @triton.jit
 def weights(g, GATE: tl.constexpr):
-    """f and 1 / Z, to sum up a row; of signed gate functions f / Z and one: divided, a gate alone in its row weighs exactly one."""
-    f, scale, low = numerators(g, GATE)
+    """f and 1 / Z, to sum up a row; of signed gate functions f / Z and one, where a gate alone in its row weighs exactly one."""
+    f, scale, _ = numerators(g, GATE)
     if GATE == "tanh" or GATE == "linear" or GATE == "silu":
         total = tl.zeros_like(scale)
         for j in tl.static_range(len(f)):
             total += tl.abs(f[j])
-        total = tl.where(low, tl.zeros_like(total) + SIGNED_FLOOR, total)
-        w = ()
+        w, one = (), tl.zeros_like(scale) + 1.0
         for j in tl.static_range(len(f)):
-            w += (tl.div_rn(f[j], total),)
-        return w, tl.zeros_like(scale) + 1.0
+            alone = (tl.abs(f[j]) == total) & (total >= SIGNED_FLOOR)
+            w += (tl.where(alone, tl.where(f[j] > 0, one, -one), f[j] * scale),)
+        return w, one
     else:
         return f, scale
 
