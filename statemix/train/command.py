@@ -181,19 +181,17 @@ def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, s
 
 
 def fitting_lengths(task: Task, longest: int | None, lengths: tuple[int, ...]) -> list[int]:
-    """Those of `lengths` that fit the task and the model's `longest` positions; where none does, neighbours of theirs that do."""
+    """Those of `lengths` that fit the task and the model's `longest` positions; where none does, neighbours of theirs that do, or `longest`."""
 
     def fits(length: int) -> bool:
         return task.fits(length) and (longest is None or length <= longest)
 
     reason = f"the task {task.name!r} has lengths {task.lengths}" + ("" if longest is None else f", the model {longest} positions")
     steps = (0,) if any(map(fits, lengths)) else (1, -1)
-    if longest is not None and not any(fits(length + step) for length in lengths for step in steps):
-        lengths, steps = (longest,), (0,)
-        Console(stderr=True).print(f"no length that was asked for fits, {longest} is taken: {reason}", markup=False)
+    last_resort = None if any(fits(length + step) for length in lengths for step in steps) else longest
     chosen: list[int] = []
     for length in lengths:
-        near = next((length + step for step in steps if fits(length + step)), None)
+        near = next((length + step for step in steps if fits(length + step)), last_resort)
         if near != length:
             instead = "left out" if near is None else f"replaced by {near}"
             Console(stderr=True).print(f"length {length} {instead}: {reason}", markup=False)
