@@ -181,7 +181,7 @@ def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, s
 
 
 def fitting_lengths(task: Task, longest: int | None, lengths: tuple[int, ...]) -> list[int]:
-    """Those of `lengths` that fit the task and the model's `longest` positions; if none does, neighbours of theirs that do, or `longest`."""
+    """Those of `lengths` that fit the task and the model's `longest` positions; if none does, neighbours that do, or `longest`."""
 
     def fits(length: int) -> bool:
         return task.fits(length) and (longest is None or length <= longest)
