@@ -119,6 +119,7 @@ def cells(scale: str) -> Iterator[Cell]:
     yield from (plain(row, column, lr, 0) for lr in (1e-2, 1e-3) for row in [*MAIN, "LSTM"] for column in CHEAP)
     yield from (in_full(plain(row, "S3-10k", lr, 0)) for lr in (3e-3, 1e-2, 1e-3) for row in BASELINES[1:3])
     yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in CHEAP)
+    yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*ORDERS[:4], *BLOCKS] for column in CHEAP)
     yield from (with_muon(curriculum(row, column, 0)) for column in ("S5-100k", "S4-50k") for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]])
     yield with_muon(curriculum(BASELINES[3], "S4-50k", 0))
     yield with_muon(wider(bdlru(3), "S4-50k", 0))
