@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from statemix.analysis.representations import Element, faithful_representation, inverse
+from statemix.analysis.representations import Element, faithful_representation, inverse, whole
 from statemix.ops import gated_block_scan
 from statemix.tasks.task import Tokens
 
@@ -68,10 +68,5 @@ def read(h: Tensor, eps: float, k: int, numbers: dict[Element, int]) -> Tokens:
     turns = ((h[..., 1, :].double() / eps).round().long() % k).numpy()
     places = np.argsort(things, -1)  # of each thing
     images = places + m * np.take_along_axis(turns, places, -1)
-    answers = [numbers[whole(image, m, k)] for image in images.reshape(-1, m).tolist()]
+    answers = [numbers[whole(image, k)] for image in images.reshape(-1, m).tolist()]
     return np.array(answers, dtype=np.int64).reshape(h.shape[:2])
-
-
-def whole(first: list[int], m: int, k: int) -> Element:
-    """A generalised permutation from where it sends the first m things."""
-    return tuple((thing + m * turn) % (k * m) for turn in range(k) for thing in first)

@@ -24,6 +24,7 @@ precision, it is not.
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,14 @@ def wreath(m: int, turns: int) -> list[Element]:
     for places in itertools.permutations(range(m)):
         for added in itertools.product(range(turns), repeat=m):
             first = [place + m * r for place, r in zip(places, added, strict=True)]
-            found.append(tuple((thing + m * r) % (turns * m) for r in range(turns) for thing in first))
+            found.append(whole(first, turns))
     return found
+
+
+def whole(first: Sequence[int], turns: int) -> Element:
+    """The element that sends things 0 .. m - 1 to `first`, and their turned ones along."""
+    m = len(first)
+    return tuple((thing + m * r) % (turns * m) for r in range(turns) for thing in first)
 
 
 def multiply(a: Element, b: Element) -> Element:
@@ -79,7 +86,8 @@ def extend(generators: tuple[Element, ...], images: tuple[Element, ...]) -> dict
 def faithful_representation(n: int, m: int, *, turns: int = 1) -> dict[Element, Element] | None:
     """One that sends S_n into `wreath(m, turns)`, each element to another; None if there is none."""
     swap, cycle = (1, 0, *range(2, n)), (*range(1, n), 0)
-    candidates = [[a for a in wreath(m, turns) if order(a) == order(generator)] for generator in (swap, cycle)]
+    targets = wreath(m, turns)
+    candidates = [[a for a in targets if order(a) == order(generator)] for generator in (swap, cycle)]
     for images in itertools.product(*candidates):
         found = extend((swap, cycle), images)
         if found is not None and len(set(found.values())) == math.factorial(n):
