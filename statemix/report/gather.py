@@ -98,8 +98,9 @@ def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     run = {(entry.config["task"], entry.config["model"]["width"]) for entry in done.values()}
     likely = [cell for cell in scales.get("paper", []) if (cell.config.task, cell.config.model.width) in run]  # ids of thousands take long
     full = [replace(cell, variant=f"{cell.variant}, {FULL_SIZE}") for cell in likely if cell.config.id in done]
-    every = [*full, *(cell for cell in scales["laptop"] if cell.config.id not in {other.config.id for other in full})]
-    return {(cell.row, cell.column, cell.config.id): cell for cell in every}.values()
+    known = {cell.config.id for cell in full}
+    smaller = [cell for cell in scales["laptop"] if cell.config.id not in known]
+    return {(cell.row, cell.column, cell.config.id): cell for cell in [*full, *smaller]}.values()
 
 
 def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]) -> Place:
