@@ -21,13 +21,21 @@ from statemix import BDLRU
 ELEMENTS = list(permutations(range(3)))
 BOS = len(ELEMENTS)
 WIDTH, BATCH, LENGTH, EPOCHS, RATE = 32, 128, 16, 8, 3e-3
-MODELS = {"width 24, blocks of 1": (24, 1), "width 96, blocks of 1": (96, 1), "width 24, blocks of 3": (8, 3)}
+MODELS = {
+    "width 24, blocks of 1": (24, 1),
+    "width 96, blocks of 1": (96, 1),
+    "width 24, blocks of 3": (8, 3),
+}
 
 
 def products(count: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
     """Random sequences of S3, each after a BOS token, and their running products."""
-    table = torch.tensor([[ELEMENTS.index(tuple(a[i] for i in b)) for b in ELEMENTS] for a in ELEMENTS])
-    tokens = torch.randint(len(ELEMENTS), (count, length), generator=torch.Generator().manual_seed(seed))
+    table = torch.tensor(
+        [[ELEMENTS.index(tuple(a[i] for i in b)) for b in ELEMENTS] for a in ELEMENTS]
+    )
+    tokens = torch.randint(
+        len(ELEMENTS), (count, length), generator=torch.Generator().manual_seed(seed)
+    )
     running = [tokens[:, 0]]
     for t in range(1, length):
         running.append(table[running[-1], tokens[:, t]])
@@ -80,13 +88,24 @@ def accuracy(model: Tagger, length: int) -> float:
 
 
 def main() -> None:
-    table = Table("model", "states", f"accuracy, {LENGTH} tokens", "accuracy, 64 tokens", title="Products in S3")
+    table = Table(
+        "model",
+        "states",
+        f"accuracy, {LENGTH} tokens",
+        "accuracy, 64 tokens",
+        title="Products in S3",
+    )
     with Progress(console=Console(stderr=True)) as progress:
         for label, (n_blocks, block_size) in MODELS.items():
             torch.manual_seed(0)
             model = Tagger(n_blocks, block_size)
             train(model, progress, label)
-            table.add_row(label, str(model.mixer.state_size), f"{accuracy(model, LENGTH):.3f}", f"{accuracy(model, 64):.3f}")
+            table.add_row(
+                label,
+                str(model.mixer.state_size),
+                f"{accuracy(model, LENGTH):.3f}",
+                f"{accuracy(model, 64):.3f}",
+            )
     Console().print(table)
 
 

@@ -20,15 +20,42 @@ from statemix.train import RunConfig
 from statemix.train.metrics import accuracy_by_length
 
 EXAMPLES = {"S3": 10_000, "S4": 50_000, "S5": 100_000}
-PLACES = (("S4", 3, 2), ("S4", 3, 1), ("S5", 4, 2), ("S3", 2, 2), ("S3", 2, 1), ("S4", 2, 2), ("S5", 4, 1), ("S4", 3, 3))
+PLACES = (
+    ("S4", 3, 2),
+    ("S4", 3, 1),
+    ("S5", 4, 2),
+    ("S3", 2, 2),
+    ("S3", 2, 1),
+    ("S4", 2, 2),
+    ("S5", 4, 1),
+    ("S4", 3, 3),
+)
 DEEP = (("S5", 3, 2), ("S5", 2, 2), ("S5", 4, 3), ("S4", 2, 3), ("S3", 2, 3))
 
 
 def cell(group: str, m: int, layers: int, seed: int) -> Cell:
     model = replace(with_row(ModelConfig(width=64), bdlru(m), states=160), layers=layers)
-    config = RunConfig(group.lower(), model, train_examples=EXAMPLES[group], clip=1.0, warmup=100, optimiser="muon", lr=4e-3, seed=seed)
-    grown = replace(config, curriculum=(2, 3, 4, 6, 9, 13), stage_steps=300, patience=0, epochs=1000, max_steps=4000)
-    return Cell(bdlru(m), f"{group}, {layers} layer{'s' if layers > 1 else ''}", "Muon, curriculum", grown)
+    config = RunConfig(
+        group.lower(),
+        model,
+        train_examples=EXAMPLES[group],
+        clip=1.0,
+        warmup=100,
+        optimiser="muon",
+        lr=4e-3,
+        seed=seed,
+    )
+    grown = replace(
+        config,
+        curriculum=(2, 3, 4, 6, 9, 13),
+        stage_steps=300,
+        patience=0,
+        epochs=1000,
+        max_steps=4000,
+    )
+    return Cell(
+        bdlru(m), f"{group}, {layers} layer{'s' if layers > 1 else ''}", "Muon, curriculum", grown
+    )
 
 
 def cells() -> Iterator[Cell]:

@@ -33,5 +33,9 @@ def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
     blocks = values.transpose(0, 1).flatten(1, 2)  # (T, B n, m)
     chosen = blocks[:, torch.linspace(0, blocks.shape[1] - 1, BLOCKS).long()].flatten(1)
     by_step = [[[round(z.real, 3), round(z.imag, 3)] for z in step] for step in chosen.tolist()]
-    shares = {"negative": spectrum.negative, "complex": spectrum.complex, "radius": spectrum.radii.max().item()}
+    shares = {
+        "negative": spectrum.negative,
+        "complex": spectrum.complex,
+        "radius": spectrum.radii.max().item(),
+    }
     return {"eigenvalues": by_step, **shares}

@@ -27,8 +27,12 @@ def cells() -> Iterator[Cell]:
         for group, rows in ROWS.items():
             for row in rows:
                 model = with_row(ModelConfig(width=64), row, states=160)
-                config = tracking_preset(RunConfig(group.lower(), model, train_examples=100_000, seed=seed))
-                yield Cell(row, group, "tracking", replace(config, epochs=1000, max_steps=STEPS[group]))
+                config = tracking_preset(
+                    RunConfig(group.lower(), model, train_examples=100_000, seed=seed)
+                )
+                yield Cell(
+                    row, group, "tracking", replace(config, epochs=1000, max_steps=STEPS[group])
+                )
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:

@@ -18,12 +18,18 @@ SIZES = (1, 2, 4, 8, 16)
 
 def cells() -> Iterator[Cell]:
     """Muon at 16 tokens; AdamW at 8, which it learns no more of in as many steps."""
-    adamw = RunConfig("compress", length=8, train_examples=10_000, batch=64, lr=3e-3, clip=1.0, epochs=12)
-    muon = replace(adamw, length=16, batch=32, epochs=8, warmup=50, optimiser="muon", matrix_lr=0.015)
+    adamw = RunConfig(
+        "compress", length=8, train_examples=10_000, batch=64, lr=3e-3, clip=1.0, epochs=12
+    )
+    muon = replace(
+        adamw, length=16, batch=32, epochs=8, warmup=50, optimiser="muon", matrix_lr=0.015
+    )
     for base, seed, kind in ((muon, 0, ""), (adamw, 0, ", AdamW, 8 tokens"), (muon, 1, "")):
         for name in (bdlru, hlru):
             for gate in GATES:
                 for m in SIZES:
                     model = with_row(ModelConfig(width=64), name(m), states=64)
                     model = replace(model, options={**model.options, "gate": gate})
-                    yield Cell(name(m), gate + kind, base.optimiser, replace(base, model=model, seed=seed))
+                    yield Cell(
+                        name(m), gate + kind, base.optimiser, replace(base, model=model, seed=seed)
+                    )

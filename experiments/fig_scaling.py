@@ -18,13 +18,32 @@ STATES = (16, 64, 256, 32, 128)
 
 def laptop(row: str, task: str, states: int) -> Cell:
     model = with_row(ModelConfig(width=64), row, states)
-    config = RunConfig(task, model, length=LENGTHS[task], train_examples=10_000, batch=32, epochs=5, warmup=50, clip=1.0)
-    return Cell(row, f"{task}, {states} states", "Muon", replace(config, optimiser="muon", lr=3e-3, matrix_lr=0.015))
+    config = RunConfig(
+        task,
+        model,
+        length=LENGTHS[task],
+        train_examples=10_000,
+        batch=32,
+        epochs=5,
+        warmup=50,
+        clip=1.0,
+    )
+    return Cell(
+        row,
+        f"{task}, {states} states",
+        "Muon",
+        replace(config, optimiser="muon", lr=3e-3, matrix_lr=0.015),
+    )
 
 
 def as_in_the_paper(row: str, task: str, states: int) -> Cell:
     model = with_row(ModelConfig(width=128), row, states)
-    return Cell(row, f"{task}, {states} states", "plain", RunConfig(task, model, length=64, train_examples=20_000))
+    return Cell(
+        row,
+        f"{task}, {states} states",
+        "plain",
+        RunConfig(task, model, length=64, train_examples=20_000),
+    )
 
 
 def cells(scale: str) -> Iterator[Cell]:

@@ -17,7 +17,16 @@ SIZES = (1, 2, 4, 8, 16)
 
 
 def cells() -> Iterator[Cell]:
-    base = RunConfig("compress", ModelConfig(width=64), length=8, train_examples=10_000, batch=64, lr=3e-3, clip=1.0, epochs=12)
+    base = RunConfig(
+        "compress",
+        ModelConfig(width=64),
+        length=8,
+        train_examples=10_000,
+        batch=64,
+        lr=3e-3,
+        clip=1.0,
+        epochs=12,
+    )
     for seed in (0, 1):
         for m in SIZES:
             for selectivity in SELECTIVITY:
@@ -28,4 +37,9 @@ def cells() -> Iterator[Cell]:
             conv = replace(base.model, mixer="conv", options={"kernel": 2 * m})
             yield Cell(f"Conv k{2 * m}", "none", "plain", replace(base, model=conv, seed=seed))
         for row in BASELINES[:3]:
-            yield Cell(row, "full", "plain", replace(base, model=with_row(base.model, row, states=64), seed=seed))
+            yield Cell(
+                row,
+                "full",
+                "plain",
+                replace(base, model=with_row(base.model, row, states=64), seed=seed),
+            )

@@ -28,7 +28,9 @@ class Options:
 
 
 def main(options: Options) -> None:
-    Speed(parts=("throughput",), rivals=options.rivals, rounds=options.rounds, out=options.out).run()
+    Speed(
+        parts=("throughput",), rivals=options.rivals, rounds=options.rounds, out=options.out
+    ).run()
 
 
 if __name__ == "__main__":

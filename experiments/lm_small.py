@@ -25,7 +25,19 @@ from typing import Any, Literal
 
 import tyro
 
-PRESETS = ("bdlru-m1", "bdlru-m2", "bdlru-m4", "bdlru-m8", "bdlru-m16", "hlru-m2", "hlru-m4", "hlru-m16", "lstm", "mamba2", "deltanet")
+PRESETS = (
+    "bdlru-m1",
+    "bdlru-m2",
+    "bdlru-m4",
+    "bdlru-m8",
+    "bdlru-m16",
+    "hlru-m2",
+    "hlru-m4",
+    "hlru-m16",
+    "lstm",
+    "mamba2",
+    "deltanet",
+)
 LEARNING_RATES = (4e-3, 2e-3, 8e-3, 1.6e-2)
 MATRIX_RATE = 5  # times the learning rate: that of matrices, with Muon
 SCALES = (0.5, 2.0)
@@ -81,17 +93,29 @@ def planned(options: Options) -> Iterator[Cell]:
     from statemix.models.presets import find_preset
 
     data = open_data(options.data)
-    base = LMRunConfig(find_preset("2m-lstm"), digest(data), options.length, options.batch, options.steps, optimiser="muon")
-    models = {name: replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab) for name in options.models}
+    base = LMRunConfig(
+        find_preset("2m-lstm"),
+        digest(data),
+        options.length,
+        options.batch,
+        options.steps,
+        optimiser="muon",
+    )
+    models = {
+        name: replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab) for name in options.models
+    }
     for seed in options.seeds:
         for lr in options.rates:
             for name, model in models.items():
-                panels: tuple[Panel, ...] = ("a", "c") if name.startswith(("bdlru", "hlru")) else ("a",)
+                panels: tuple[Panel, ...] = (
+                    ("a", "c") if name.startswith(("bdlru", "hlru")) else ("a",)
+                )
                 if set(panels) & set(options.panels):
                     yield Cell(panels, name, at_rate(replace(base, model=model, seed=seed), lr))
         if "b" in options.panels:
             yield from (
-                Cell(("b",), name, at_rate(replace(base, model=model, seed=seed), options.rates[0])) for name, model in wider(models)
+                Cell(("b",), name, at_rate(replace(base, model=model, seed=seed), options.rates[0]))
+                for name, model in wider(models)
             )
 
 
@@ -106,7 +130,10 @@ def wider(models: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         if name.startswith("bdlru"):
             for scale in SCALES:
                 blocks = max(1, round(scale * model.options["n_blocks"]))
-                yield f"{name} × {scale}", replace(model, options={**model.options, "n_blocks": blocks})
+                yield (
+                    f"{name} × {scale}",
+                    replace(model, options={**model.options, "n_blocks": blocks}),
+                )
 
 
 def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
@@ -125,13 +152,17 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
     execution, began = Execution(save_every=500, keep=1), time.process_time()
     fresh = not (options.runs / cell.config.id).exists()
     with ranks_of(execution) as ranks:
-        result = train_lm(cell.config, execution, open_data(options.data), options.runs / cell.config.id, ranks)
+        result = train_lm(
+            cell.config, execution, open_data(options.data), options.runs / cell.config.id, ranks
+        )
     return {
         "panels": cell.panels,
         "name": cell.name,
         "id": cell.config.id,
         "result": asdict(result),
-        "cpu_seconds": time.process_time() - began if fresh else None,  # of what was interrupted, another process knows a part
+        "cpu_seconds": time.process_time() - began
+        if fresh
+        else None,  # of what was interrupted, another process knows a part
         "threads": options.threads,
         "config": json.loads(cell.config.to_json()),
         "commit": commit(),
@@ -141,13 +172,19 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
 
 def commit() -> str:
     """What the code was."""
-    found = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or "unknown"
 
 
 def done(out: Path) -> set[str]:
     """Ids of the runs that are written down."""
-    return {json.loads(line)["id"] for line in out.read_text().splitlines()} if out.is_file() else set()
+    return (
+        {json.loads(line)["id"] for line in out.read_text().splitlines()}
+        if out.is_file()
+        else set()
+    )
 
 
 def main(options: Options) -> None:
@@ -161,7 +198,9 @@ def main(options: Options) -> None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         with options.out.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        seconds = "begun earlier" if line["cpu_seconds"] is None else f"{line['cpu_seconds']:.0f} CPU s"
+        seconds = (
+            "begun earlier" if line["cpu_seconds"] is None else f"{line['cpu_seconds']:.0f} CPU s"
+        )
         print(f"  perplexity {line['result']['perplexity']:.3f}, {seconds}", flush=True)
 
 

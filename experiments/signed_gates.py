@@ -29,10 +29,21 @@ def cells() -> Iterator[Cell]:
                 model = with_row(ModelConfig(width=64), bdlru(m), states=96)
                 model = replace(model, options={**model.options, "gate": gate})
                 config = tracking_preset(RunConfig(task, model, train_examples=50_000, seed=seed))
-                config = replace(config, sharpen=1.0 if gate == "linear" else config.sharpen, epochs=1000, max_steps=2500, hold=0)
+                config = replace(
+                    config,
+                    sharpen=1.0 if gate == "linear" else config.sharpen,
+                    epochs=1000,
+                    max_steps=2500,
+                    hold=0,
+                )
                 yield Cell(f"{gate} m{m}", task.upper(), "tracking", config)
                 if gate == "softmax" and (task, m) in CARRIED:
-                    yield Cell(f"{gate} m{m}", task.upper(), "tracking, more steps", replace(config, max_steps=6000))
+                    yield Cell(
+                        f"{gate} m{m}",
+                        task.upper(),
+                        "tracking, more steps",
+                        replace(config, max_steps=6000),
+                    )
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:

@@ -21,7 +21,12 @@ from statemix.tasks import Task
 from statemix.train import RunConfig
 from statemix.train.metrics import accuracy_by_length
 
-COLUMNS = {"parity": "parity", "cycle_nav": "cycle_nav", "mod_arith_no_brackets": "mod_arith", "mod_arith_brackets": "mod_arith_brackets"}
+COLUMNS = {
+    "parity": "parity",
+    "cycle_nav": "cycle_nav",
+    "mod_arith_no_brackets": "mod_arith",
+    "mod_arith_brackets": "mod_arith_brackets",
+}
 ARITHMETIC = ("mod_arith_no_brackets", "mod_arith_brackets")
 LENGTHS = (5, 9, 19, 29, 41, 60, 61, 80, 81, 99, 100)
 FIRST = [bdlru(m) for m in (1, 2, 3, 4, 5)]
@@ -35,7 +40,16 @@ def length_of(column: str) -> int:
 
 def laptop(row: str, column: str, seed: int) -> Cell:
     model = with_row(ModelConfig(width=64, channel_mixer="none"), row, states=48)
-    config = RunConfig(COLUMNS[column], model, length=length_of(column), train_examples=10_000, lr=1e-2, clip=1.0, epochs=12, seed=seed)
+    config = RunConfig(
+        COLUMNS[column],
+        model,
+        length=length_of(column),
+        train_examples=10_000,
+        lr=1e-2,
+        clip=1.0,
+        epochs=12,
+        seed=seed,
+    )
     return Cell(row, column, "plain", config)
 
 
@@ -43,8 +57,18 @@ def with_more(row: str, column: str, channel_mixer: str = "none") -> Cell:
     """What arithmetic asks for: ten times the sequences, and Muon."""
     cell = laptop(row, column, 0)
     model = with_row(replace(cell.config.model, channel_mixer=channel_mixer), row, states=96)
-    more = replace(cell.config, model=model, train_examples=100_000, epochs=4, warmup=100, optimiser="muon", lr=4e-3)
-    return Cell(row, column, "Muon, 100k" if channel_mixer == "none" else "Muon, 100k, SwiGLU", more)
+    more = replace(
+        cell.config,
+        model=model,
+        train_examples=100_000,
+        epochs=4,
+        warmup=100,
+        optimiser="muon",
+        lr=4e-3,
+    )
+    return Cell(
+        row, column, "Muon, 100k" if channel_mixer == "none" else "Muon, 100k, SwiGLU", more
+    )
 
 
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
@@ -52,7 +76,17 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     for lr in (1e-3, 5e-4, 1e-4):
         for seed in range(5):
             yield Cell(
-                row, column, "plain", RunConfig(COLUMNS[column], model, length=length_of(column), train_examples=100_000, lr=lr, seed=seed)
+                row,
+                column,
+                "plain",
+                RunConfig(
+                    COLUMNS[column],
+                    model,
+                    length=length_of(column),
+                    train_examples=100_000,
+                    lr=lr,
+                    seed=seed,
+                ),
             )
 
 
@@ -76,6 +110,10 @@ def cells(scale: str) -> Iterator[Cell]:
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
     """Accuracy at lengths within training and beyond it, and over all within; bracketed expressions come in lengths of their own."""
-    within = accuracy_by_length(task, model, [length for length in range(1, 41) if task.fits(length)], 128, config.seed)
-    by_length = accuracy_by_length(task, model, [length for length in LENGTHS if task.fits(length)], 512, config.seed)
+    within = accuracy_by_length(
+        task, model, [length for length in range(1, 41) if task.fits(length)], 128, config.seed
+    )
+    by_length = accuracy_by_length(
+        task, model, [length for length in LENGTHS if task.fits(length)], 512, config.seed
+    )
     return {"by_length": by_length, "within": statistics.mean(within.values())}

@@ -47,13 +47,27 @@ def plain(row: str, column: str, lr: float, seed: int) -> Cell:
     c = (COLUMNS | TEXT)[column]
     model = with_row(ModelConfig(width=64), row, states=96)
     epochs = c.epochs if row in (*MAIN, "LSTM") else max(1, c.epochs // 2)
-    config = RunConfig(c.task, model, train_examples=c.examples, batch=c.batch, epochs=epochs, lr=lr, clip=1.0, seed=seed)
+    config = RunConfig(
+        c.task,
+        model,
+        train_examples=c.examples,
+        batch=c.batch,
+        epochs=epochs,
+        lr=lr,
+        clip=1.0,
+        seed=seed,
+    )
     return Cell(row, column, "plain", replace(config, patience=c.epochs // 2))
 
 
 def in_full(cell: Cell) -> Cell:
     """With the epochs of the main table, for rows that have half of them."""
-    return Cell(cell.row, cell.column, f"{cell.variant}, longer", replace(cell.config, epochs=COLUMNS[cell.column].epochs))
+    return Cell(
+        cell.row,
+        cell.column,
+        f"{cell.variant}, longer",
+        replace(cell.config, epochs=COLUMNS[cell.column].epochs),
+    )
 
 
 def tracking(row: str, column: str, seed: int) -> Cell:
@@ -61,15 +75,26 @@ def tracking(row: str, column: str, seed: int) -> Cell:
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=64), row, states=160)
     config = tracking_preset(RunConfig(c.task, model, train_examples=c.examples, seed=seed))
-    return Cell(row, column, "tracking", replace(config, batch=c.batch, epochs=1000, max_steps=3000, hold=0))
+    return Cell(
+        row, column, "tracking", replace(config, batch=c.batch, epochs=1000, max_steps=3000, hold=0)
+    )
 
 
 def curriculum(row: str, column: str, seed: int) -> Cell:
     """Prefixes that grow, learnt or not, for cells that no block can carry exactly; with SwiGLU and a cosine."""
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=64), row, states=160)
-    config = RunConfig(c.task, model, train_examples=c.examples, lr=5e-3, clip=1.0, warmup=100, seed=seed)
-    grown = replace(config, curriculum=(2, 3, 4, 6, 9, 13), stage_steps=300, patience=0, epochs=1000, max_steps=4000)
+    config = RunConfig(
+        c.task, model, train_examples=c.examples, lr=5e-3, clip=1.0, warmup=100, seed=seed
+    )
+    grown = replace(
+        config,
+        curriculum=(2, 3, 4, 6, 9, 13),
+        stage_steps=300,
+        patience=0,
+        epochs=1000,
+        max_steps=4000,
+    )
     return Cell(row, column, "curriculum", grown)
 
 
@@ -77,7 +102,12 @@ def longer(row: str, column: str, seed: int) -> Cell:
     """The curriculum with four times the steps and more states."""
     cell = curriculum(row, column, seed)
     model = with_row(ModelConfig(width=64), row, states=384)
-    return Cell(row, column, "long curriculum", replace(cell.config, model=model, stage_steps=400, max_steps=16_000))
+    return Cell(
+        row,
+        column,
+        "long curriculum",
+        replace(cell.config, model=model, stage_steps=400, max_steps=16_000),
+    )
 
 
 def wider(row: str, column: str, seed: int) -> Cell:
@@ -89,7 +119,12 @@ def wider(row: str, column: str, seed: int) -> Cell:
 
 def with_muon(cell: Cell) -> Cell:
     """The same cell, trained with Muon."""
-    return Cell(cell.row, cell.column, f"Muon, {cell.variant}", replace(cell.config, optimiser="muon", lr=4e-3))
+    return Cell(
+        cell.row,
+        cell.column,
+        f"Muon, {cell.variant}",
+        replace(cell.config, optimiser="muon", lr=4e-3),
+    )
 
 
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
@@ -97,14 +132,24 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     model = with_row(ModelConfig(width=128), row, states=128)
     for lr in (1e-3, 5e-4, 1e-4):
         for seed in range(5):
-            yield Cell(row, column, "plain", RunConfig(c.task, model, train_examples=c.examples, lr=lr, epochs=200, seed=seed))
+            yield Cell(
+                row,
+                column,
+                "plain",
+                RunConfig(c.task, model, train_examples=c.examples, lr=lr, epochs=200, seed=seed),
+            )
 
 
 def cells(scale: str) -> Iterator[Cell]:
     """What tells most comes first."""
-    rows, main_columns = [*MAIN, "LSTM", *BLOCKS, *ORDERS, *BASELINES[1:]], ("S3-10k", "S4-50k", "S5-100k")
+    rows, main_columns = (
+        [*MAIN, "LSTM", *BLOCKS, *ORDERS, *BASELINES[1:]],
+        ("S3-10k", "S4-50k", "S5-100k"),
+    )
     if scale == "paper":
-        yield from itertools.chain.from_iterable(as_in_the_paper(row, column) for column in COLUMNS for row in rows)
+        yield from itertools.chain.from_iterable(
+            as_in_the_paper(row, column) for column in COLUMNS for row in rows
+        )
         return
     yield from (plain(row, column, 3e-3, 0) for column in main_columns for row in [*MAIN, "LSTM"])
     yield from (tracking(row, column, 0) for column in main_columns for row in MAIN)
@@ -116,11 +161,37 @@ def cells(scale: str) -> Iterator[Cell]:
     yield with_muon(longer(bdlru(3), "S4-50k", 0))
     yield from (plain(row, column, 3e-3, 0) for column in COLUMNS for row in rows)
     yield from (plain(row, "S2-10k", 3e-3, 0) for row in [*MAIN[:3], *ORDERS[:4], *BASELINES])
-    yield from (plain(row, column, lr, 0) for lr in (1e-2, 1e-3) for row in [*MAIN, "LSTM"] for column in CHEAP)
-    yield from (in_full(plain(row, "S3-10k", lr, 0)) for lr in (3e-3, 1e-2, 1e-3) for row in BASELINES[1:3])
-    yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in CHEAP)
-    yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*ORDERS[:4], *BLOCKS] for column in CHEAP)
-    yield from (with_muon(curriculum(row, column, 0)) for column in ("S5-100k", "S4-50k") for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]])
+    yield from (
+        plain(row, column, lr, 0)
+        for lr in (1e-2, 1e-3)
+        for row in [*MAIN, "LSTM"]
+        for column in CHEAP
+    )
+    yield from (
+        in_full(plain(row, "S3-10k", lr, 0)) for lr in (3e-3, 1e-2, 1e-3) for row in BASELINES[1:3]
+    )
+    yield from (
+        plain(row, column, 3e-3, seed)
+        for seed in (1, 2)
+        for row in [*MAIN, "LSTM"]
+        for column in CHEAP
+    )
+    yield from (
+        plain(row, column, 3e-3, seed)
+        for seed in (1, 2)
+        for row in [*ORDERS[:4], *BLOCKS]
+        for column in CHEAP
+    )
+    yield from (
+        with_muon(curriculum(row, column, 0))
+        for column in ("S5-100k", "S4-50k")
+        for row in [*ORDERS, *MAIN[:4], *BASELINES[1:3]]
+    )
     yield with_muon(curriculum(BASELINES[3], "S4-50k", 0))
     yield with_muon(wider(bdlru(3), "S4-50k", 0))
-    yield from (plain(row, column, 3e-3, seed) for seed in (1, 2) for row in [*MAIN, "LSTM"] for column in COLUMNS)
+    yield from (
+        plain(row, column, 3e-3, seed)
+        for seed in (1, 2)
+        for row in [*MAIN, "LSTM"]
+        for column in COLUMNS
+    )

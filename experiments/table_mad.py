@@ -22,13 +22,33 @@ REST = [*(bdlru(m) for m in (3, 5, 6, 16)), *(hlru(m) for m in (3, 5, 6, 16))]
 def laptop(row: str, column: str, seed: int) -> Cell:
     """Muon in small batches, which learns in a minute or two what AdamW does not in ten; rates by a few trials of BD-LRU m = 4."""
     model = with_row(ModelConfig(width=64), row, STATES[column])
-    config = RunConfig(column, model, length=64, train_examples=10_000, batch=32, epochs=10, warmup=50, clip=1.0, seed=seed)
-    return Cell(row, column, "Muon, one of four configurations", replace(config, optimiser="muon", lr=3e-3, matrix_lr=0.015))
+    config = RunConfig(
+        column,
+        model,
+        length=64,
+        train_examples=10_000,
+        batch=32,
+        epochs=10,
+        warmup=50,
+        clip=1.0,
+        seed=seed,
+    )
+    return Cell(
+        row,
+        column,
+        "Muon, one of four configurations",
+        replace(config, optimiser="muon", lr=3e-3, matrix_lr=0.015),
+    )
 
 
 def longer(row: str, column: str) -> Cell:
     """Six times the steps: how much of the distance to the paper is training."""
-    return Cell(row, column, "Muon, 60 epochs, one of four configurations", replace(laptop(row, column, 0).config, epochs=60))
+    return Cell(
+        row,
+        column,
+        "Muon, 60 epochs, one of four configurations",
+        replace(laptop(row, column, 0).config, epochs=60),
+    )
 
 
 def with_adamw(row: str, column: str) -> Cell:
@@ -40,12 +60,24 @@ def with_adamw(row: str, column: str) -> Cell:
 
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     for vocab, length, examples in CONFIGURATIONS:
-        options, name = {"vocab": vocab}, f"vocabulary {vocab}, length {length}, {examples} sequences"
+        options, name = (
+            {"vocab": vocab},
+            f"vocabulary {vocab}, length {length}, {examples} sequences",
+        )
         for states in (128, 512, 2048):
             model = with_row(ModelConfig(width=128), row, states)
             for lr in (1e-3, 5e-4, 1e-4):
                 for seed in range(5):
-                    config = RunConfig(column, model, options, length=length, train_examples=examples, lr=lr, epochs=200, seed=seed)
+                    config = RunConfig(
+                        column,
+                        model,
+                        options,
+                        length=length,
+                        train_examples=examples,
+                        lr=lr,
+                        epochs=200,
+                        seed=seed,
+                    )
                     yield Cell(row, column, name, config)
 
 
@@ -62,5 +94,8 @@ def cells(scale: str) -> Iterator[Cell]:
     if scale != "paper":
         yield from (with_adamw(row, "recall") for row in FIRST)
         yield from (with_adamw(row, "copy") for row in FIRST[:4])
-        yield from (longer(row, "copy") for row in (bdlru(4), bdlru(16), "LSTM", hlru(4), bdlru(8), bdlru(1)))
+        yield from (
+            longer(row, "copy")
+            for row in (bdlru(4), bdlru(16), "LSTM", hlru(4), bdlru(8), bdlru(1))
+        )
         yield from (longer(row, "compress") for row in (hlru(8), bdlru(4), hlru(2)))

@@ -24,7 +24,9 @@ LENGTHS = (16, 64, 256, 1024, 4096)
 
 def preset(seed: int) -> RunConfig:
     model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
-    return replace(tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=seed)), epochs=50)
+    return replace(
+        tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=seed)), epochs=50
+    )
 
 
 def variants(config: RunConfig) -> dict[str, RunConfig]:
@@ -41,7 +43,9 @@ def variants(config: RunConfig) -> dict[str, RunConfig]:
         "initial state learnt, no BOS": replace(config, model=learned),
         "lr 5e-3": replace(config, lr=5e-3, restart_after=400),
         "with SwiGLU": replace(config, model=replace(model, channel_mixer="swiglu"), lr=1e-2),
-        "blocks of four": replace(config, model=replace(model, options={"n_blocks": 40, "block_size": 4})),
+        "blocks of four": replace(
+            config, model=replace(model, options={"n_blocks": 40, "block_size": 4})
+        ),
     }
 
 
@@ -49,7 +53,9 @@ def cells() -> Iterator[Cell]:
     yield from (Cell("preset", "S5-100k", "tracking", preset(seed)) for seed in SEEDS)
     for name in variants(preset(0)):
         for seed in SEEDS if name == RARE else SEEDS[:5]:
-            yield Cell(name, "S5-100k", "tracking", replace(variants(preset(seed))[name], max_steps=STEPS))
+            yield Cell(
+                name, "S5-100k", "tracking", replace(variants(preset(seed))[name], max_steps=STEPS)
+            )
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:

@@ -61,7 +61,9 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'statemix' has no attribute {name!r}. Available: {', '.join(__all__)}.")
+        raise AttributeError(
+            f"module 'statemix' has no attribute {name!r}. Available: {', '.join(__all__)}."
+        )
     return getattr(import_module(_HOME[name]), name)
 
 

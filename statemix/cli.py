@@ -53,7 +53,9 @@ def run(arguments: list[str] | None) -> None:
     except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
     except ImportError as error:
-        raise SystemExit(f"statemix: {error}. Extras bring what a command needs beyond the core: {EXTRAS}.") from error
+        raise SystemExit(
+            f"statemix: {error}. Extras bring what a command needs beyond the core: {EXTRAS}."
+        ) from error
     except BrokenPipeError:
         raise
     except OSError as error:

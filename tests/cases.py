@@ -33,22 +33,38 @@ class Case:
     gated: bool
     expanded: bool = False  # outputs are whole states, (B, T, n, m), though the driver is (B, T, n)
 
-    def inputs(self, B: int, T: int, n: int, m: int, *, S: int | None = None, dtype: torch.dtype = torch.float64, seed: int = 0):
+    def inputs(
+        self,
+        B: int,
+        T: int,
+        n: int,
+        m: int,
+        *,
+        S: int | None = None,
+        dtype: torch.dtype = torch.float64,
+        seed: int = 0,
+    ):
         """Random (X, x, h0): contracting matrices, or raw gates."""
-        draw = partial(torch.randn, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        draw = partial(
+            torch.randn, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+        )
         driver = (B, T, n, m) if self.block else (B, T, n)
         X = 2 * draw(*driver, m + 1) if self.gated else draw(*driver, m) / m
         return [y.to(dtype) for y in (X, draw(*driver), draw(B if S is None else S, n, m))]
 
     def output_like(self, X: Tensor, x: Tensor) -> Tensor:
         """A tensor of the shape of the outputs."""
-        return x.unsqueeze(-1).expand(*x.shape, X.shape[-1] - 1).contiguous() if self.expanded else x
+        return (
+            x.unsqueeze(-1).expand(*x.shape, X.shape[-1] - 1).contiguous() if self.expanded else x
+        )
 
     def __str__(self) -> str:
         return self.name
 
 
-def gated_loop(loop: Callable[[Tensor, Tensor, Tensor], Pair], gate: str) -> Callable[[Tensor, Tensor, Tensor], Pair]:
+def gated_loop(
+    loop: Callable[[Tensor, Tensor, Tensor], Pair], gate: str
+) -> Callable[[Tensor, Tensor, Tensor], Pair]:
     def run(gates: Tensor, v: Tensor, h0: Tensor) -> Pair:
         w = normalise(gates, gate)
         return loop(w[..., :-1], w[..., -1] * v, h0)
@@ -60,20 +76,43 @@ PLAIN = [
     Case("block_scan", block_scan, loop_block, block=True, gated=False),
     Case("hop_scan", hop_scan, loop_block, block=True, gated=False),
     Case("companion_scan", companion_scan, loop_companion, block=False, gated=False),
-    Case("companion_scan[observer]", partial(companion_scan, form="observer"), loop_observer, block=False, gated=False),
+    Case(
+        "companion_scan[observer]",
+        partial(companion_scan, form="observer"),
+        loop_observer,
+        block=False,
+        gated=False,
+    ),
 ]
 GATED_BLOCK = [
-    Case(f"gated_block_scan[{gate}]", partial(gated_block_scan, gate=gate), gated_loop(loop_block, gate), block=True, gated=True)
+    Case(
+        f"gated_block_scan[{gate}]",
+        partial(gated_block_scan, gate=gate),
+        gated_loop(loop_block, gate),
+        block=True,
+        gated=True,
+    )
     for gate in NORMALISERS
 ]
 GATED_COMPANION = [
     Case(
-        f"gated_companion_scan[{gate}]", partial(gated_companion_scan, gate=gate), gated_loop(loop_companion, gate), block=False, gated=True
+        f"gated_companion_scan[{gate}]",
+        partial(gated_companion_scan, gate=gate),
+        gated_loop(loop_companion, gate),
+        block=False,
+        gated=True,
     )
     for gate in NORMALISERS
 ]
 EXPANDED = [
-    Case("expanded_companion_scan", expanded_companion_scan, gated_loop(loop_states, "softmax"), block=False, gated=True, expanded=True),
+    Case(
+        "expanded_companion_scan",
+        expanded_companion_scan,
+        gated_loop(loop_states, "softmax"),
+        block=False,
+        gated=True,
+        expanded=True,
+    ),
     Case(
         "expanded_companion_scan[observer]",
         partial(expanded_companion_scan, form="observer"),
@@ -100,5 +139,7 @@ def run(scan, inputs, settings, dtype):
     leaves = [x.to(dtype).requires_grad_() for x in inputs]
     h, final = scan(*leaves, **settings)
     weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)
-    gradients = torch.autograd.grad((h.double() * weights).sum() + final.double().sum(), leaves, materialize_grads=True)
+    gradients = torch.autograd.grad(
+        (h.double() * weights).sum() + final.double().sum(), leaves, materialize_grads=True
+    )
     return [y.detach().double() for y in (h, final, *gradients)]

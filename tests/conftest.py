@@ -20,9 +20,13 @@ WITH_SHAPES = [
     "models.lm",
     "models.loss",
 ]
-HOOK = jaxtyping.install_import_hook([f"statemix.{module}" for module in WITH_SHAPES], "beartype.beartype")
+HOOK = jaxtyping.install_import_hook(
+    [f"statemix.{module}" for module in WITH_SHAPES], "beartype.beartype"
+)
 
-settings.register_profile("statemix", deadline=None, max_examples=30, derandomize=True, database=None)
+settings.register_profile(
+    "statemix", deadline=None, max_examples=30, derandomize=True, database=None
+)
 settings.load_profile("statemix")
 torch.set_num_threads(1)
 

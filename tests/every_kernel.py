@@ -16,7 +16,20 @@ from statemix.ops.registry import KERNELS
 from statemix.tasks import find_task
 
 T = 13
-SIZES = [(1, 20), (2, 3), (3, 8), (3, 16), (4, 17), (5, 8), (6, 9), (7, 8), (8, 20), (9, 5), (16, 8), (17, 11)]  # m and n
+SIZES = [
+    (1, 20),
+    (2, 3),
+    (3, 8),
+    (3, 16),
+    (4, 17),
+    (5, 8),
+    (6, 9),
+    (7, 8),
+    (8, 20),
+    (9, 5),
+    (16, 8),
+    (17, 11),
+]  # m and n
 SETTINGS = [
     (3, None, {}),
     (2, None, {"mask": random_mask(2, T, 0)}),
@@ -28,7 +41,9 @@ NAMES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}
 def call_scans() -> int:
     """Every scan but the paper's, which has no kernel, forward and backward in time."""
     cases = [case for case in CASES if case.name != "hop_scan"]
-    for case, (m, n), (B, S, options), reverse in itertools.product(cases, SIZES, SETTINGS, (False, True)):
+    for case, (m, n), (B, S, options), reverse in itertools.product(
+        cases, SIZES, SETTINGS, (False, True)
+    ):
         inputs = [y.float().requires_grad_() for y in case.inputs(B, T, n, m, S=S)]
         h, final = case.scan(*inputs, reverse=reverse, **options)
         torch.autograd.grad(h.sum() + final.sum(), inputs)
@@ -37,9 +52,14 @@ def call_scans() -> int:
 
 def call_layers() -> int:
     """Every layer as one op, keeping gates and not."""
-    choices = list(itertools.product((BDLRU, HLRU), SIZES, (False, True), ("softmax", "tanh"), SETTINGS))
+    choices = list(
+        itertools.product((BDLRU, HLRU), SIZES, (False, True), ("softmax", "tanh"), SETTINGS)
+    )
     for cls, (m, n), save_memory, gate, (B, _, options) in choices:
-        layer, x = cls(5, n, m, gate=gate, save_memory=save_memory), torch.randn(B, T, 5, requires_grad=True)
+        layer, x = (
+            cls(5, n, m, gate=gate, save_memory=save_memory),
+            torch.randn(B, T, 5, requires_grad=True),
+        )
         if m <= layer_op.LAYER_KERNELS["cpu"].max_size:
             assert layer.is_one_op(x)
         y, final = layer(x, **options)
@@ -49,10 +69,16 @@ def call_layers() -> int:
 
 def call_tables() -> int:
     """Models whose first layer looks its gates up."""
-    choices = list(itertools.product(NAMES.items(), SIZES, ("softmax", "sigmoid", "relu", "tanh", "none"), (1, 3, 8)))
+    choices = list(
+        itertools.product(
+            NAMES.items(), SIZES, ("softmax", "sigmoid", "relu", "tanh", "none"), (1, 3, 8)
+        )
+    )
     for (mixer, names), (m, n), gate, B in choices:
         options = {**dict(zip(names, (n, m), strict=True)), "gate": gate}
-        model = build_model(ModelConfig(mixer, options, width=8, channel_mixer="none"), find_task("s3"), T)
+        model = build_model(
+            ModelConfig(mixer, options, width=8, channel_mixer="none"), find_task("s3"), T
+        )
         model(torch.randint(0, 6, (B, T)))[0].sum().backward()
     return len(choices)
 
@@ -62,4 +88,7 @@ if __name__ == "__main__":
     cpu_layer.STEPS, layer_op.WORTHWHILE = 7, 0
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        print(f"{threads} threads: {call_scans()} scans, {call_layers()} layers, {call_tables()} models", flush=True)
+        print(
+            f"{threads} threads: {call_scans()} scans, {call_layers()} layers, {call_tables()} models",
+            flush=True,
+        )

@@ -14,7 +14,9 @@ import pytest
 from gpu_aot import ABSENT, Kernel, Resources, measure
 
 if os.environ.get("TRITON_INTERPRET") == "1":
-    raise RuntimeError("Run these tests by `make test-gpu`: the compiler needs TRITON_INTERPRET unset.")
+    raise RuntimeError(
+        "Run these tests by `make test-gpu`: the compiler needs TRITON_INTERPRET unset."
+    )
 
 TABLE = Path(__file__).with_name("gpu_budget.json")
 TARGETS = ("sm_80", "sm_90", "gfx942")
@@ -24,21 +26,47 @@ HEADLINE = [
     for target, sweep, block, m in product(TARGETS, ("forward", "backward"), (True, False), SIZES)
     if target == "sm_90" or m in (1, 2, 4, 8, 16)
 ]
-WAYS, KINDS, GATES = ("forward", "backward"), (True, False), ("sigmoid", "relu", "tanh", "linear", "silu", "none")
+WAYS, KINDS, GATES = (
+    ("forward", "backward"),
+    (True, False),
+    ("sigmoid", "relu", "tanh", "linear", "silu", "none"),
+)
 MASKED, PACKED = ("mask", "cu", "reverse"), ("cu", "owner", "first")
 OTHERS = [
-    *(Kernel(sweep, block, 4, target, dtype="float32") for target, sweep, block in product(TARGETS, WAYS, KINDS)),
+    *(
+        Kernel(sweep, block, 4, target, dtype="float32")
+        for target, sweep, block in product(TARGETS, WAYS, KINDS)
+    ),
     *(Kernel(sweep, block, 4, "sm_90", gate=None) for sweep, block in product(WAYS, KINDS)),
     *(Kernel(sweep, True, 3, "sm_90", gate=gate) for sweep, gate in product(WAYS, GATES)),
-    *(Kernel(sweep, block, 4, "sm_90", options=MASKED) for sweep, block in product(WAYS, KINDS) if block or sweep == "forward"),
+    *(
+        Kernel(sweep, block, 4, "sm_90", options=MASKED)
+        for sweep, block in product(WAYS, KINDS)
+        if block or sweep == "forward"
+    ),
     Kernel("backward", False, 4, "sm_90", options=(*MASKED, "lags")),
-    *(Kernel(sweep, True, 4, target, chunked=True, options=PACKED) for target, sweep in product(TARGETS, WAYS)),
+    *(
+        Kernel(sweep, True, 4, target, chunked=True, options=PACKED)
+        for target, sweep in product(TARGETS, WAYS)
+    ),
     *(Kernel("backward", block, 4, "sm_90", chunked=True, options=("ends",)) for block in KINDS),
-    *(Kernel("summarise", block, m, "sm_90", chunked=True) for block, m in product(KINDS, (1, 4, 16))),
-    *(Kernel("join", True, m, target, chunked=True, options=way) for m, target, way in product((4, 16), TARGETS, ((), ("adjoint",)))),
+    *(
+        Kernel("summarise", block, m, "sm_90", chunked=True)
+        for block, m in product(KINDS, (1, 4, 16))
+    ),
+    *(
+        Kernel("join", True, m, target, chunked=True, options=way)
+        for m, target, way in product((4, 16), TARGETS, ((), ("adjoint",)))
+    ),
 ]
-FAST = {str(Kernel(sweep, block, 2, "sm_90")) for sweep, block in product(("forward", "backward"), (True, False))}
-LIMITS = {"forward": (64, 18), "backward": (96, 34)}  # registers, and instructions for each gate, on sm_90 with bfloat16 gates
+FAST = {
+    str(Kernel(sweep, block, 2, "sm_90"))
+    for sweep, block in product(("forward", "backward"), (True, False))
+}
+LIMITS = {
+    "forward": (64, 18),
+    "backward": (96, 34),
+}  # registers, and instructions for each gate, on sm_90 with bfloat16 gates
 
 
 def read_table() -> dict[str, Resources]:
@@ -46,7 +74,10 @@ def read_table() -> dict[str, Resources]:
 
 
 def parameters():
-    return [pytest.param(k, id=str(k), marks=() if str(k) in FAST else pytest.mark.slow) for k in (*HEADLINE, *OTHERS)]
+    return [
+        pytest.param(k, id=str(k), marks=() if str(k) in FAST else pytest.mark.slow)
+        for k in (*HEADLINE, *OTHERS)
+    ]
 
 
 @pytest.mark.parametrize("kernel", parameters())
@@ -54,8 +85,12 @@ def test_within_budget(kernel):
     budget, found = read_table()[str(kernel)], measure(kernel)
     assert found.spills == 0
     assert found.shared == 0
-    assert found.registers <= budget.registers, f"{kernel}: {found.registers} registers, {budget.registers} before"
-    assert found.instructions <= budget.instructions, f"{kernel}: {found.instructions} instructions a gate, {budget.instructions} before"
+    assert found.registers <= budget.registers, (
+        f"{kernel}: {found.registers} registers, {budget.registers} before"
+    )
+    assert found.instructions <= budget.instructions, (
+        f"{kernel}: {found.instructions} instructions a gate, {budget.instructions} before"
+    )
 
 
 @pytest.mark.parametrize("sweep", LIMITS)
@@ -79,4 +114,8 @@ def test_every_optional_tensor_is_compiled_in_some_kernel():
 
 if __name__ == "__main__":
     rows = {str(kernel): asdict(measure(kernel)) for kernel in (*HEADLINE, *OTHERS)}
-    TABLE.write_text("{\n" + ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items()) + "\n}\n")
+    TABLE.write_text(
+        "{\n"
+        + ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
+        + "\n}\n"
+    )

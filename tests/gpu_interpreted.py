@@ -20,7 +20,9 @@ from statemix.ops import gated_block_scan, gpu
 from statemix.ops.kernels import register_scans
 
 if os.environ.get("TRITON_INTERPRET") != "1" or os.environ.get("STATEMIX_KERNELS") != "off":
-    raise RuntimeError("Run these tests by `make test-gpu`: they need TRITON_INTERPRET=1 and STATEMIX_KERNELS=off.")
+    raise RuntimeError(
+        "Run these tests by `make test-gpu`: they need TRITON_INTERPRET=1 and STATEMIX_KERNELS=off."
+    )
 
 gpu.unavailable = lambda: ""
 register_scans("cpu", gpu.SCANS_IN_TRITON, "Triton's interpreter")
@@ -46,24 +48,40 @@ def rounding(monkeypatch):
     """Round to nearest, as GPUs do: the interpreter cuts bfloat16 off."""
     convert = interpreter._convert_float
     nearest = interpreter._ir.ROUNDING_MODE.RTNE
-    monkeypatch.setattr(interpreter, "_convert_float", lambda x, old, new, mode: convert(x, old, new, nearest if mode is None else mode))
+    monkeypatch.setattr(
+        interpreter,
+        "_convert_float",
+        lambda x, old, new, mode: convert(x, old, new, nearest if mode is None else mode),
+    )
 
 
 def in_chunks(monkeypatch, length: int) -> None:
     monkeypatch.setattr(gpu, "plan_of", lambda call: replace(REAL_PLAN(call), chunk=length))
 
 
-def compare(case: Case, B: int, T: int, n: int, m: int, options, *, S: int | None = None, seed: int = 0) -> None:
+def compare(
+    case: Case, B: int, T: int, n: int, m: int, options, *, S: int | None = None, seed: int = 0
+) -> None:
     inputs = [x.float() for x in case.inputs(B, T, n, m, S=S, seed=seed)]
     if "none" in case.name:  # raw gates must contract, or states overflow
         inputs[0] /= 2 * m
-    ours, truth = (run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64))
+    ours, truth = (
+        run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64)
+    )
     for name, y, right in zip(("h", "final", "dX", "dx", "dh0"), ours, truth, strict=True):
         error = (y - right).norm() / right.norm().clamp(min=1e-30)
         assert error <= TOLERANCE, f"{name} of {case} at m = {m}, T = {T}: {error:.1e}"
 
 
-SIZES = [(1, 33, 6), (2, 3, 5), (3, 4, 3), (4, 9, 3), (5, 2, 3), (8, 5, 2), (16, 3, 2)]  # (m, n, T): more than one tile at 1, 4, 8 and 16
+SIZES = [
+    (1, 33, 6),
+    (2, 3, 5),
+    (3, 4, 3),
+    (4, 9, 3),
+    (5, 2, 3),
+    (8, 5, 2),
+    (16, 3, 2),
+]  # (m, n, T): more than one tile at 1, 4, 8 and 16
 
 
 @pytest.mark.parametrize(("m", "n", "T"), SIZES)
@@ -92,7 +110,15 @@ def test_every_gate_function(case):
 SETTINGS = {
     "masked reverse": (2, None, {"mask": random_mask(2, 7, 4), "reverse": True}),
     "packed": (1, 4, {"cu_seqlens": bounds([3, 0, 1, 3])}),
-    "packed masked reverse": (1, 4, {"cu_seqlens": bounds([3, 0, 3, 1], torch.int32), "mask": random_mask(1, 7, 5), "reverse": True}),
+    "packed masked reverse": (
+        1,
+        4,
+        {
+            "cu_seqlens": bounds([3, 0, 3, 1], torch.int32),
+            "mask": random_mask(1, 7, 5),
+            "reverse": True,
+        },
+    ),
 }
 
 
@@ -130,7 +156,11 @@ def test_chunks_of_packed_sequences(monkeypatch, case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("T", [1, 7, 8, 9, 33])
-@pytest.mark.parametrize(("m", "case"), [(1, BLOCK), (3, COMPANION), (4, UNGATED[0]), (5, BLOCK), (8, UNGATED[1]), (16, BLOCK)], ids=str)
+@pytest.mark.parametrize(
+    ("m", "case"),
+    [(1, BLOCK), (3, COMPANION), (4, UNGATED[0]), (5, BLOCK), (8, UNGATED[1]), (16, BLOCK)],
+    ids=str,
+)
 def test_chunks_at_every_size(monkeypatch, case, m, T):
     in_chunks(monkeypatch, 16 if T == 33 else 4)
     compare(case, 1, T, 2, m, {})
@@ -149,7 +179,10 @@ def test_chunks_with_every_setting(monkeypatch, case, settings):
 def test_without_initial_state(case):
     X, x, _ = (y.float() for y in case.inputs(1, 5, 3, 2))
     zero = torch.zeros(1, 3, 2)
-    torch.testing.assert_close(run(case.scan, [X, x], {}, torch.float32), run(case.scan, [X, x, zero], {}, torch.float32)[:-1])
+    torch.testing.assert_close(
+        run(case.scan, [X, x], {}, torch.float32),
+        run(case.scan, [X, x, zero], {}, torch.float32)[:-1],
+    )
 
 
 @pytest.mark.parametrize("case", SCANS, ids=str)
@@ -163,7 +196,11 @@ def test_no_steps(case):
 
 
 @pytest.mark.usefixtures("rounding")
-@pytest.mark.parametrize("dtypes", [(torch.bfloat16,) * 2, *slow((torch.float16,) * 2, (torch.bfloat16, torch.float32))], ids=str)
+@pytest.mark.parametrize(
+    "dtypes",
+    [(torch.bfloat16,) * 2, *slow((torch.float16,) * 2, (torch.bfloat16, torch.float32))],
+    ids=str,
+)
 @pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
 def test_short_dtypes_err_at_most_twice_as_much_as_plain_torch(monkeypatch, case, dtypes):
     X, x, h0 = case.inputs(1, 6, 3, 2)
@@ -172,15 +209,22 @@ def test_short_dtypes_err_at_most_twice_as_much_as_plain_torch(monkeypatch, case
     def differentiate():
         leaves = [y.clone().requires_grad_() for y in inputs]
         h, final = case.scan(*leaves)
-        gradients = torch.autograd.grad((h * torch.linspace(-1, 1, h.numel()).view(h.shape)).sum() + final.sum(), leaves)
+        gradients = torch.autograd.grad(
+            (h * torch.linspace(-1, 1, h.numel()).view(h.shape)).sum() + final.sum(), leaves
+        )
         assert [g.dtype for g in gradients] == [y.dtype for y in inputs]
         return [y.detach().double() for y in (h, final, *gradients)]
 
     ours = differentiate()
     monkeypatch.setattr(gpu, "MAX_SIZE", 0)
-    with pytest.warns(UserWarning, match="GPU kernels go up to m = 0, got m = 2. Plain torch computes this scan instead"):
+    with pytest.warns(
+        UserWarning,
+        match="GPU kernels go up to m = 0, got m = 2. Plain torch computes this scan instead",
+    ):
         plain = differentiate()
-    for y, theirs, right in zip(ours, plain, run(case.scan, inputs, {}, torch.float64), strict=True):
+    for y, theirs, right in zip(
+        ours, plain, run(case.scan, inputs, {}, torch.float64), strict=True
+    ):
         assert (y - right).norm() <= 2 * (theirs - right).norm() + TOLERANCE * right.norm()
 
 
@@ -206,7 +250,10 @@ def test_closed_gates_and_masked_nan(case):
         assert y.isfinite().all()
 
 
-@pytest.mark.parametrize(("gate", "open_gate", "shut"), [("softmax", 200.0, -200.0), ("linear", 41.0, 0.0), ("silu", 41.0, -200.0)])
+@pytest.mark.parametrize(
+    ("gate", "open_gate", "shut"),
+    [("softmax", 200.0, -200.0), ("linear", 41.0, 0.0), ("silu", 41.0, -200.0)],
+)
 def test_saturated_permutations_are_exact(gate, open_gate, shut):
     """41 · (1 / 41) is not one in float32: signed rows must be divided."""
     T, m = 12, 3
@@ -230,7 +277,9 @@ def test_opcheck(name):
     case = next(case for case in CASES if case.name.split("[")[0] == name)
     inputs = [y.float().requires_grad_() for y in case.inputs(1, 2, 2, 2)]
     op = getattr(torch.ops.statemix, name).default
-    torch.library.opcheck(op, (*inputs, None, random_mask(1, 2, 0), False, *(["softmax"] if case.gated else [])))
+    torch.library.opcheck(
+        op, (*inputs, None, random_mask(1, 2, 0), False, *(["softmax"] if case.gated else []))
+    )
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -238,16 +287,32 @@ def test_opcheck(name):
 def test_export_and_layers(layer):
     """An exported layer holds the fused op, and runs on kernels as the layer does."""
     mixer = layer(8, 3, 2)
-    program = torch.export.export(mixer, (torch.randn(2, 5, 8),), dynamic_shapes=({1: torch.export.Dim("time")},))
+    program = torch.export.export(
+        mixer, (torch.randn(2, 5, 8),), dynamic_shapes=({1: torch.export.Dim("time")},)
+    )
     assert any("gated_" in str(node.target) for node in program.graph.nodes)
     x = torch.randn(2, 4, 8)
     y = program.module()(x)[0]
     torch.testing.assert_close(y, mixer(x)[0])
-    torch.testing.assert_close(y.double(), copy.deepcopy(mixer).double()(x.double())[0], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(
+        y.double(), copy.deepcopy(mixer).double()(x.double())[0], rtol=1e-5, atol=1e-7
+    )
 
 
 def kind(way: str, *, chunked: bool = False, masked: bool = False) -> gpu.Kind:
-    return gpu.Kind(way, True, "softmax", 2, (torch.float32,) * 2, True, False, masked, False, chunked, torch.device("cpu"))
+    return gpu.Kind(
+        way,
+        True,
+        "softmax",
+        2,
+        (torch.float32,) * 2,
+        True,
+        False,
+        masked,
+        False,
+        chunked,
+        torch.device("cpu"),
+    )
 
 
 @pytest.mark.parametrize("way", ["forward", "backward"])
@@ -258,7 +323,9 @@ def test_self_check_passes(way):
 @pytest.mark.parametrize("way", ["forward", "backward"])
 def test_self_check_fails_for_a_wrong_kernel(monkeypatch, way):
     right = getattr(gpu, f"run_{way}")
-    monkeypatch.setattr(gpu, f"run_{way}", lambda *arguments: tuple(1.01 * y for y in right(*arguments)))
+    monkeypatch.setattr(
+        gpu, f"run_{way}", lambda *arguments: tuple(1.01 * y for y in right(*arguments))
+    )
     assert "differs from plain torch by 1" in REAL_VERDICT(kind(way))
 
 
@@ -268,13 +335,17 @@ def test_a_kernel_that_fails_falls_back_and_says_so_once(monkeypatch):
 
     real = gpu.run_forward
     monkeypatch.setattr(gpu, "verdict", REAL_VERDICT)
-    monkeypatch.setattr(gpu, "run_forward", lambda call, plan: broken(call, plan) if call.gate else real(call, plan))
+    monkeypatch.setattr(
+        gpu, "run_forward", lambda call, plan: broken(call, plan) if call.gate else real(call, plan)
+    )
     X, x, h0 = (y.float() for y in BLOCK.inputs(1, 3, 2, 2))
     message = "forward of gated_block_scan, gate softmax, m = 2, float32 failed its self-check: RuntimeError: ptxas: out of order"
     with pytest.warns(UserWarning, match=message):
         h, _ = BLOCK.scan(X, x, h0)
     torch.testing.assert_close(BLOCK.scan(X, x, h0)[0], h)
-    torch.testing.assert_close(h.double(), BLOCK.scan(X.double(), x.double(), h0.double())[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        h.double(), BLOCK.scan(X.double(), x.double(), h0.double())[0], rtol=1e-5, atol=1e-6
+    )
     assert "2 kernels checked, 1 failed: forward of gated_block_scan" in gpu.describe()
 
 

@@ -18,9 +18,13 @@ def on_ranks(count: int, work: Callable[..., None], directory: Path, *arguments:
     mp.spawn(_enter, (count, work, str(directory / "store"), arguments), nprocs=count, join=True)
 
 
-def _enter(rank: int, count: int, work: Callable[..., None], store: str, arguments: tuple[object, ...]) -> None:
+def _enter(
+    rank: int, count: int, work: Callable[..., None], store: str, arguments: tuple[object, ...]
+) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=count, timeout=TIMEOUT)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=count, timeout=TIMEOUT
+    )
     try:
         work(rank, count, *arguments)
         dist.barrier()

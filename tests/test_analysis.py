@@ -11,8 +11,20 @@ from statemix import BDLRU, HLRU
 from statemix.analysis import cascade, counting
 from statemix.analysis.duality import attend, layer_attention
 from statemix.analysis.flops import step_cost
-from statemix.analysis.representations import as_matrix, faithful_representation, inverse, multiplies_like, multiply
-from statemix.analysis.spectrum import Spectrum, eigenvalues, eigenvalues_of_two, radius_bound, transitions
+from statemix.analysis.representations import (
+    as_matrix,
+    faithful_representation,
+    inverse,
+    multiplies_like,
+    multiply,
+)
+from statemix.analysis.spectrum import (
+    Spectrum,
+    eigenvalues,
+    eigenvalues_of_two,
+    radius_bound,
+    transitions,
+)
 from statemix.models import ModelConfig
 from statemix.ops import gated_block_scan
 from statemix.tasks import find_task
@@ -69,7 +81,10 @@ def test_closed_form_for_two():
     ours = eigenvalues_of_two(torch.from_numpy(matrices)).numpy()
     for matrix, pair in zip(matrices, ours, strict=True):
         theirs = np.linalg.eigvals(matrix)
-        assert min(np.abs(pair - np.array(order)).max() for order in itertools.permutations(theirs)) < 1e-12
+        assert (
+            min(np.abs(pair - np.array(order)).max() for order in itertools.permutations(theirs))
+            < 1e-12
+        )
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
@@ -101,7 +116,9 @@ def test_an_order_reaches_further_than_its_gates():
     layer = HLRU(4, 1, 2).double()
     x = torch.zeros(1, 1, 4, dtype=torch.float64)
     with torch.no_grad():
-        layer.W_g.bias.copy_(torch.tensor([0.0, 0.81, 0.19], dtype=torch.float64).clamp_min(1e-300).log())
+        layer.W_g.bias.copy_(
+            torch.tensor([0.0, 0.81, 0.19], dtype=torch.float64).clamp_min(1e-300).log()
+        )
     radius = Spectrum(eigenvalues(transitions(layer, x))).radii.amax().item()
     assert radius == pytest.approx(0.9, abs=1e-12)
     assert radius_bound(layer, x).item() == pytest.approx(radius, abs=1e-12)
@@ -114,7 +131,12 @@ def gates_of(matrix, m):
 
 def test_what_each_size_reaches():
     """One state neither flips nor turns; two flip, a sign of −1, but cannot turn; three turn, by 120 degrees."""
-    random = lambda m: eigenvalues(torch.softmax(4 * torch.randn(2000, m, m + 1, dtype=torch.float64), -1)[..., :-1])  # noqa: E731
+
+    def random(m):
+        return eigenvalues(
+            torch.softmax(4 * torch.randn(2000, m, m + 1, dtype=torch.float64), -1)[..., :-1]
+        )
+
     torch.manual_seed(0)
     one, two, three = (Spectrum(random(m)) for m in (1, 2, 3))
     assert one.negative == 0.0
@@ -138,13 +160,17 @@ def test_a_block_of_n_solves_s_n_by_construction(n):
     table = torch.zeros(len(elements), n, n + 1)
     for index, p in enumerate(elements):
         table[index, range(n), list(p)] = LOUD
-    gates = torch.cat([torch.zeros(4, 1, n, n + 1), table[torch.from_numpy(examples.inputs)]], 1).unsqueeze(2)
+    gates = torch.cat(
+        [torch.zeros(4, 1, n, n + 1), table[torch.from_numpy(examples.inputs)]], 1
+    ).unsqueeze(2)
     gates[:, 0, :, :, -1] = LOUD
     v = torch.zeros(4, 2001, 1, n)
     v[:, 0, 0] = torch.arange(n, dtype=torch.float32)
     h, _ = gated_block_scan(gates, v)
     index_of = {p: index for index, p in enumerate(elements)}
-    found = [[index_of[tuple(int(x) for x in state)] for state in row] for row in h[:, 1:, 0].tolist()]
+    found = [
+        [index_of[tuple(int(x) for x in state)] for state in row] for row in h[:, 1:, 0].tolist()
+    ]
     assert (np.array(found) == examples.targets).all()
 
 
@@ -157,7 +183,9 @@ def test_the_smallest_blocks_that_carry_a_group(n, m, turns):
     assert found is not None
     assert m == 1 or faithful_representation(n, m - 1, turns=turns) is None
     a, b = list(found)[-1], list(found)[1]
-    assert np.array_equal(as_matrix(found[multiply(a, b)], m), as_matrix(found[a], m) @ as_matrix(found[b], m))
+    assert np.array_equal(
+        as_matrix(found[multiply(a, b)], m), as_matrix(found[a], m) @ as_matrix(found[b], m)
+    )
     for element in found.values():
         assert (np.abs(as_matrix(element, m)).sum(1) == 1).all()
 
@@ -166,10 +194,14 @@ def test_the_smallest_blocks_that_carry_a_group(n, m, turns):
 def test_multiplies_like(n, m, turns):
     """Transitions of a representation multiply like the group, whatever contracts them; those of a part of it do so in part."""
     elements = list(itertools.permutations(range(n)))
-    products = np.array([[elements.index(tuple(x[i] for i in y)) for y in elements] for x in elements])
+    products = np.array(
+        [[elements.index(tuple(x[i] for i in y)) for y in elements] for x in elements]
+    )
     found = faithful_representation(n, m, turns=turns)
     assert found is not None
-    matrices = np.stack([as_matrix(found[x], m).T for x in elements])  # A_y A_x for x · y: the transposed, which multiply backwards
+    matrices = np.stack(
+        [as_matrix(found[x], m).T for x in elements]
+    )  # A_y A_x for x · y: the transposed, which multiply backwards
     assert multiplies_like(0.6 * matrices + 0.01, products) == 1.0
     spoilt = matrices.copy()
     spoilt[1] = spoilt[0]
@@ -182,10 +214,16 @@ def test_flops_of_a_step():
     assert cost("bdlru", n_blocks=10, block_size=4).formula == 2 * 10 * 16 + 2 * 10
     assert cost("bdlru", n_blocks=10, block_size=4).counted == 2 * 10 * 16 + 2 * 10 * 4
     assert cost("hlru", n_channels=10, order=4) == type(cost("lstm", hidden=3))(100, 100)
-    assert cost("bdlru", n_blocks=10, block_size=1).formula == cost("hlru", n_channels=10, order=1).formula
+    assert (
+        cost("bdlru", n_blocks=10, block_size=1).formula
+        == cost("hlru", n_channels=10, order=1).formula
+    )
     assert cost("lstm", hidden=10).formula == 1050
     assert cost("mamba2", d_state=8).formula == 2 * 128 * 8
-    assert cost("gated_deltanet", heads=2, head_dim=32).formula * 4 == cost("deltaproduct", heads=2, head_dim=32).formula
+    assert (
+        cost("gated_deltanet", heads=2, head_dim=32).formula * 4
+        == cost("deltaproduct", heads=2, head_dim=32).formula
+    )
     with pytest.raises(ValueError, match="is not known for the mixer 'conv'"):
         cost("conv")
 
@@ -226,11 +264,15 @@ def test_what_blocks_too_small_to_carry_can_count(n, m, k, length):
     """At a bounded length, with gates of a softmax: one state for S2, two for S3, three for S4."""
     assert faithful_representation(n, m) is None
     examples = find_task(f"s{n}").draw(8, length, np.random.default_rng(0))
-    np.testing.assert_array_equal(counting.carry_by_counting(n, m, k, examples.inputs), examples.targets)
+    np.testing.assert_array_equal(
+        counting.carry_by_counting(n, m, k, examples.inputs), examples.targets
+    )
 
 
 def test_gates_that_count_are_gates():
-    gates, v = counting.counting_gates(list(faithful_representation(3, 2, turns=3).values()), 2, eps=0.01)
+    gates, v = counting.counting_gates(
+        list(faithful_representation(3, 2, turns=3).values()), 2, eps=0.01
+    )
     torch.testing.assert_close(gates.exp().sum(-1), torch.ones(6, 2, 2))
     assert (v[:, 0] == 0).all()
     assert set(v.unique().tolist()) == {0.0, 1.0, 2.0}

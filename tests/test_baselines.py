@@ -6,7 +6,16 @@ import torch.nn.functional as F
 from cases import bounds
 
 from statemix import layers
-from statemix.layers.baselines import LRU, LSTM, Conv, DeltaNet, DeltaProduct, GatedDeltaNet, Mamba, Mamba2
+from statemix.layers.baselines import (
+    LRU,
+    LSTM,
+    Conv,
+    DeltaNet,
+    DeltaProduct,
+    GatedDeltaNet,
+    Mamba,
+    Mamba2,
+)
 from statemix.layers.baselines.matrix import matrix_loop, matrix_scan
 
 D = 6
@@ -43,7 +52,11 @@ def assert_same_state(a, b):
 
 
 def pick(state, row):
-    return tuple(None if x is None else x[row] for x in state) if isinstance(state, tuple) else state[row]
+    return (
+        tuple(None if x is None else x[row] for x in state)
+        if isinstance(state, tuple)
+        else state[row]
+    )
 
 
 @EACH
@@ -77,7 +90,10 @@ def test_packed_is_separate(make):
     torch.testing.assert_close(y, torch.cat([part[0] for part in parts], 1), rtol=1e-9, atol=1e-9)
     for row, (_, state) in enumerate(parts):
         assert_same_state(pick(final, slice(row, row + 1)), state)
-    ours, theirs = (torch.autograd.grad((z**2).sum(), x)[0] for z in (y, torch.cat([mixer(p)[0] for p in x.split(lengths, 1)], 1)))
+    ours, theirs = (
+        torch.autograd.grad((z**2).sum(), x)[0]
+        for z in (y, torch.cat([mixer(p)[0] for p in x.split(lengths, 1)], 1))
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
@@ -133,12 +149,33 @@ def test_a_packed_sequence_of_nan_is_alone_with_it(make):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        *((lambda cls=cls: cls(D, conv=-1), "`conv` must be a whole number of steps, 0 for .*, got -1") for cls in (Mamba, DeltaNet)),
-        (lambda: Mamba2(D, head_dim=4, conv=2.5), "`conv` must be a whole number of steps, 0 for no convolution, got 2.5"),
-        (lambda: LRU(D, 4, r_min=0.9, r_max=0.5), "must be radii with 0 <= r_min < r_max <= 1, got 0.9 and 0.5"),
-        (lambda: LRU(D, 4, r_max=float("nan")), "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and nan"),
-        (lambda: LRU(D, 4, r_max=1.5), "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and 1.5"),
-        (lambda: LRU(D, 4, max_phase=float("nan")), "`max_phase` must be an angle of at least 0, got nan"),
+        *(
+            (
+                lambda cls=cls: cls(D, conv=-1),
+                "`conv` must be a whole number of steps, 0 for .*, got -1",
+            )
+            for cls in (Mamba, DeltaNet)
+        ),
+        (
+            lambda: Mamba2(D, head_dim=4, conv=2.5),
+            "`conv` must be a whole number of steps, 0 for no convolution, got 2.5",
+        ),
+        (
+            lambda: LRU(D, 4, r_min=0.9, r_max=0.5),
+            "must be radii with 0 <= r_min < r_max <= 1, got 0.9 and 0.5",
+        ),
+        (
+            lambda: LRU(D, 4, r_max=float("nan")),
+            "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and nan",
+        ),
+        (
+            lambda: LRU(D, 4, r_max=1.5),
+            "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and 1.5",
+        ),
+        (
+            lambda: LRU(D, 4, max_phase=float("nan")),
+            "`max_phase` must be an angle of at least 0, got nan",
+        ),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
@@ -164,7 +201,10 @@ def test_state_size_is_the_states_size(make):
 
 @EACH
 def test_wrong_inputs_are_named(make):
-    with pytest.raises(ValueError, match=r"`x` must have the axes \(B, T, d\) with d = 6, got the shape \(2, 3, 5\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"`x` must have the axes \(B, T, d\) with d = 6, got the shape \(2, 3, 5\)",
+    ):
         build(make)(torch.randn(2, 3, 5))
 
 
@@ -219,7 +259,15 @@ def test_a_reflection_has_eigenvalue_minus_one():
     k = F.normalize(torch.randn(1, 1, 1, 3, dtype=torch.float64), dim=-1)
     S = k.reshape(1, 1, 1, 3)
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
-    _, after = matrix_scan(k, k, zero, torch.full((1, 1, 1), 2.0, dtype=torch.float64), torch.zeros(1, 1, 1, dtype=torch.float64), S, None)
+    _, after = matrix_scan(
+        k,
+        k,
+        zero,
+        torch.full((1, 1, 1), 2.0, dtype=torch.float64),
+        torch.zeros(1, 1, 1, dtype=torch.float64),
+        S,
+        None,
+    )
     torch.testing.assert_close(after, -S)
 
 
@@ -238,9 +286,16 @@ def test_mamba_is_its_recurrence():
     mixer, x = build(lambda: Mamba(D, d_state=3, conv=0)), torch.randn(2, 7, D, dtype=torch.float64)
     u, z = mixer.W_in(x).split(mixer.inner, -1)
     delta, B, C = mixer.W_x(u).split([mixer.rank, 3, 3], -1)
-    delta, h, outputs = F.softplus(mixer.W_delta(delta)), torch.zeros(2, mixer.inner, 3, dtype=torch.float64), []
+    delta, h, outputs = (
+        F.softplus(mixer.W_delta(delta)),
+        torch.zeros(2, mixer.inner, 3, dtype=torch.float64),
+        [],
+    )
     for t in range(7):
-        h = torch.exp(-delta[:, t, :, None] * mixer.log_A.exp()) * h + (delta * u)[:, t, :, None] * B[:, t, None]
+        h = (
+            torch.exp(-delta[:, t, :, None] * mixer.log_A.exp()) * h
+            + (delta * u)[:, t, :, None] * B[:, t, None]
+        )
         outputs.append(((h * C[:, t, None]).sum(-1) + mixer.D * u[:, t]) * F.silu(z[:, t]))
     torch.testing.assert_close(mixer(x)[0], mixer.W_out(torch.stack(outputs, 1)))
 
@@ -248,14 +303,27 @@ def test_mamba_is_its_recurrence():
 def test_every_baseline_has_a_name():
     names = {"lstm", "conv", "lru", "mamba", "mamba2", "deltanet", "gated_deltanet", "deltaproduct"}
     assert names <= set(layers.MIXERS)
-    assert isinstance(layers.build_mixer("deltaproduct", D, {"products": 2, "heads": 1, "head_dim": 3}), layers.Mixer)
+    assert isinstance(
+        layers.build_mixer("deltaproduct", D, {"products": 2, "heads": 1, "head_dim": 3}),
+        layers.Mixer,
+    )
 
 
 def test_lstm_is_its_equations():
     mixer, x = build(lambda: LSTM(D, 5)), torch.randn(2, 7, D, dtype=torch.float64)
-    cell, h, c, outputs = mixer.cell, torch.zeros(2, 5, dtype=torch.float64), torch.zeros(2, 5, dtype=torch.float64), []
+    cell, h, c, outputs = (
+        mixer.cell,
+        torch.zeros(2, 5, dtype=torch.float64),
+        torch.zeros(2, 5, dtype=torch.float64),
+        [],
+    )
     for t in range(7):
-        z = x[:, t] @ cell.weight_ih_l0.T + cell.bias_ih_l0 + h @ cell.weight_hh_l0.T + cell.bias_hh_l0
+        z = (
+            x[:, t] @ cell.weight_ih_l0.T
+            + cell.bias_ih_l0
+            + h @ cell.weight_hh_l0.T
+            + cell.bias_hh_l0
+        )
         i, f, g, o = z.chunk(4, -1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
@@ -266,12 +334,17 @@ def test_lstm_is_its_equations():
 def test_conv_is_its_sum():
     mixer, x = build(lambda: Conv(D, 3)), torch.randn(2, 7, D, dtype=torch.float64)
     padded = F.pad(x, (0, 0, 2, 0))
-    expected = sum(padded[:, k : k + 7] @ mixer.conv.weight[:, :, k].T for k in range(3)) + mixer.conv.bias
+    expected = (
+        sum(padded[:, k : k + 7] @ mixer.conv.weight[:, :, k].T for k in range(3)) + mixer.conv.bias
+    )
     torch.testing.assert_close(mixer(x)[0], expected)
 
 
 def test_mamba2_is_its_recurrence():
-    mixer, x = build(lambda: Mamba2(D, d_state=3, head_dim=4, conv=0)), torch.randn(2, 40, D, dtype=torch.float64)
+    mixer, x = (
+        build(lambda: Mamba2(D, d_state=3, head_dim=4, conv=0)),
+        torch.randn(2, 40, D, dtype=torch.float64),
+    )
     mixed, delta, z = mixer.W_in(x).split([mixer.inner + 6, mixer.heads, mixer.inner], -1)
     u, B, C = mixed.split([mixer.inner, 3, 3], -1)
     u, delta = u.unflatten(2, (mixer.heads, 4)), F.softplus(delta + mixer.delta_bias)
@@ -286,16 +359,33 @@ def test_mamba2_is_its_recurrence():
 
 @pytest.mark.parametrize("products", [1, 3])
 def test_deltaproduct_is_its_recurrence(products):
-    mixer, x = build(lambda: DeltaProduct(D, 2, 3, products=products, conv=0)), torch.randn(2, 40, D, dtype=torch.float64)
+    mixer, x = (
+        build(lambda: DeltaProduct(D, 2, 3, products=products, conv=0)),
+        torch.randn(2, 40, D, dtype=torch.float64),
+    )
     qkv = mixer.W_qkv(x).unflatten(2, (1 + 2 * products, 2, 3))
-    q, k, v = F.normalize(qkv[:, :, 0], dim=-1), F.normalize(qkv[:, :, 1 : 1 + products], dim=-1), qkv[:, :, 1 + products :]
-    beta, alpha = 2 * torch.sigmoid(mixer.W_beta(x)).unflatten(2, (products, 2)), torch.sigmoid(mixer.W_alpha(x))
+    q, k, v = (
+        F.normalize(qkv[:, :, 0], dim=-1),
+        F.normalize(qkv[:, :, 1 : 1 + products], dim=-1),
+        qkv[:, :, 1 + products :],
+    )
+    beta, alpha = (
+        2 * torch.sigmoid(mixer.W_beta(x)).unflatten(2, (products, 2)),
+        torch.sigmoid(mixer.W_alpha(x)),
+    )
     S, outputs = torch.zeros(2, 2, 3, 3, dtype=torch.float64), []
     for t in range(40):
         S = alpha[:, t, :, None, None] * S
         for i in range(products):
-            k_i, v_i, beta_i = k[:, t, i, :, :, None], v[:, t, i, :, :, None], beta[:, t, i, :, None, None]
-            S = S @ (torch.eye(3, dtype=torch.float64) - beta_i * k_i @ k_i.mT) + beta_i * v_i @ k_i.mT
+            k_i, v_i, beta_i = (
+                k[:, t, i, :, :, None],
+                v[:, t, i, :, :, None],
+                beta[:, t, i, :, None, None],
+            )
+            S = (
+                S @ (torch.eye(3, dtype=torch.float64) - beta_i * k_i @ k_i.mT)
+                + beta_i * v_i @ k_i.mT
+            )
         outputs.append((S @ q[:, t, :, :, None]).squeeze(-1))
     o = mixer.norm(torch.stack(outputs, 1)).flatten(2)
     torch.testing.assert_close(mixer(x)[0], mixer.W_out(o * F.silu(mixer.W_z(x))))
@@ -304,8 +394,14 @@ def test_deltaproduct_is_its_recurrence(products):
 @EACH
 def test_no_sequences(make):
     mixer = build(make)
-    packed, padded = torch.randn(1, 0, D, dtype=torch.float64), torch.randn(0, 3, D, dtype=torch.float64)
-    for x, options in ((packed, {"cu_seqlens": torch.tensor([0])}), (padded, {"mask": torch.ones(0, 3, dtype=torch.bool)})):
+    packed, padded = (
+        torch.randn(1, 0, D, dtype=torch.float64),
+        torch.randn(0, 3, D, dtype=torch.float64),
+    )
+    for x, options in (
+        (packed, {"cu_seqlens": torch.tensor([0])}),
+        (padded, {"mask": torch.ones(0, 3, dtype=torch.bool)}),
+    ):
         y, state = mixer(x, **options)
         assert y.shape == x.shape
         assert all(len(each) == 0 for each in flat(state))

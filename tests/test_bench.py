@@ -13,7 +13,19 @@ from statemix.cli import main
 from statemix.commands.bench import ANYWHERE, RIVALS
 from statemix.kernels.cpu.library import Missing, load
 
-SMALL = ["--batch", "2", "--length", "8", "--blocks", "8", "--block-sizes", "1", "3", "--rounds", "1"]
+SMALL = [
+    "--batch",
+    "2",
+    "--length",
+    "8",
+    "--blocks",
+    "8",
+    "--block-sizes",
+    "1",
+    "3",
+    "--rounds",
+    "1",
+]
 needs_kernel = pytest.mark.skipif(isinstance(load(), Missing), reason="no compiled CPU library")
 
 
@@ -24,11 +36,28 @@ def lines(path):
 @pytest.mark.usefixtures("unchecked")
 def test_scan_part_times_every_rival(capsys, tmp_path):
     out = tmp_path / "speed.jsonl"
-    main(["bench", "speed", "--parts", "scan", *SMALL, "--rivals", "hop_scan", "loop", "nn.LSTM", "--out", str(out)])
+    main(
+        [
+            "bench",
+            "speed",
+            "--parts",
+            "scan",
+            *SMALL,
+            "--rivals",
+            "hop_scan",
+            "loop",
+            "nn.LSTM",
+            "--out",
+            str(out),
+        ]
+    )
     assert "gated_block_scan" in capsys.readouterr().out
     rows = lines(out)
     assert [row["entrant"] for row in rows] == ["statemix", "hop_scan", "loop", "nn.LSTM"] * 2
-    assert all(row["value"] > 0 and row["unit"] == "ms" and row["torch"] == torch.__version__ for row in rows)
+    assert all(
+        row["value"] > 0 and row["unit"] == "ms" and row["torch"] == torch.__version__
+        for row in rows
+    )
     assert [row["ratio"] for row in rows if row["entrant"] == "statemix"] == [1.0, 1.0]
 
 
@@ -36,11 +65,29 @@ def test_scan_part_times_every_rival(capsys, tmp_path):
 def test_other_parts_of_speed(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "DRAM_SIZE", 1)
     out = tmp_path / "speed.jsonl"
-    main(["bench", "speed", "--parts", "kernel", "layer", "threads", "length", *SMALL, "--length", "64", "--out", str(out)])
+    main(
+        [
+            "bench",
+            "speed",
+            "--parts",
+            "kernel",
+            "layer",
+            "threads",
+            "length",
+            *SMALL,
+            "--length",
+            "64",
+            "--out",
+            str(out),
+        ]
+    )
     rows = lines(out)
     assert {row["part"] for row in rows} == {"kernel", "layer", "threads", "length"}
     assert {row["setting"] for row in rows if row["part"] == "kernel"} == {
-        f"{layer} m = {m}, {way}" for layer in ("BD-LRU", "H-LRU") for m in (1, 3) for way in ("forward", "backward")
+        f"{layer} m = {m}, {way}"
+        for layer in ("BD-LRU", "H-LRU")
+        for m in (1, 3)
+        for way in ("forward", "backward")
     }
     assert torch.get_num_threads() == 1
 
@@ -48,20 +95,52 @@ def test_other_parts_of_speed(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("unchecked")
 def test_the_figure_of_throughput(tmp_path, monkeypatch):
     """Measured at small sizes, and drawn."""
-    for name, value in {"BLOCKS": 8, "LENGTH": 12, "STATES": 16, "SIZES": (1, 2), "LENGTHS": (8, 16)}.items():
+    for name, value in {
+        "BLOCKS": 8,
+        "LENGTH": 12,
+        "STATES": 16,
+        "SIZES": (1, 2),
+        "LENGTHS": (8, 16),
+    }.items():
         monkeypatch.setattr(throughput, name, value)
-    main(["bench", "speed", "--parts", "throughput", "--rivals", "loop", "--rounds", "1", "--out", str(tmp_path / "throughput.jsonl")])
+    main(
+        [
+            "bench",
+            "speed",
+            "--parts",
+            "throughput",
+            "--rivals",
+            "loop",
+            "--rounds",
+            "1",
+            "--out",
+            str(tmp_path / "throughput.jsonl"),
+        ]
+    )
     rows = lines(tmp_path / "throughput.jsonl")
     settings = ["a: n = 8, m = 1, B = 1, T = 12", "a: n = 8, m = 2, B = 1, T = 12"]
-    settings += ["b: 16 states, B = 1, T = 8", "b: 16 states, B = 1, T = 16", "c: layers of 2m-*, B = 1, T = 12"]
+    settings += [
+        "b: 16 states, B = 1, T = 8",
+        "b: 16 states, B = 1, T = 16",
+        "c: layers of 2m-*, B = 1, T = 12",
+    ]
     assert list(dict.fromkeys(row["setting"] for row in rows)) == settings
     assert [row["entrant"] for row in rows[:3]] == ["fused", "sequential", "parallel"]
-    assert {"bdlru-m16", "hlru-m4", "lstm", "mamba2", "deltanet"} <= {row["entrant"] for row in rows}
+    assert {"bdlru-m16", "hlru-m4", "lstm", "mamba2", "deltanet"} <= {
+        row["entrant"] for row in rows
+    }
     figures = pytest.importorskip(
-        "statemix.report.figures", reason="matplotlib is only in the extras `plot` and `dev`", exc_type=ImportError
+        "statemix.report.figures",
+        reason="matplotlib is only in the extras `plot` and `dev`",
+        exc_type=ImportError,
     )
-    assert [path.name for path in figures.draw_throughput(tmp_path, tmp_path)] == ["fig_throughput.svg", "fig_throughput.pdf"]
-    assert figures.tokens_per_second({"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}) == pytest.approx(4000)
+    assert [path.name for path in figures.draw_throughput(tmp_path, tmp_path)] == [
+        "fig_throughput.svg",
+        "fig_throughput.pdf",
+    ]
+    assert figures.tokens_per_second(
+        {"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}
+    ) == pytest.approx(4000)
     with pytest.raises(ValueError, match="does not tell T"):
         figures.number_of("T", "B = 1")
 
@@ -86,14 +165,18 @@ def test_rivals_compute_the_same_scan():
     assert set(rivals.PACKAGES) | set(ANYWHERE) == set(rivals.RIVALS)
 
 
-@pytest.mark.parametrize(("package", "names"), [("mambapy", ["mamba.py"]), ("jax", ["jax scan", "jax associative_scan"])])
+@pytest.mark.parametrize(
+    ("package", "names"), [("mambapy", ["mamba.py"]), ("jax", ["jax scan", "jax associative_scan"])]
+)
 def test_optional_rivals_compute_the_same_gradient(package, names):
     pytest.importorskip(package, reason=f"{package} is only in the extra `bench`")
     sizes = (2, 9, 3, 1)
     truth = rivals.differentiated(rivals.ours, sizes)()
     for name in names:
         for theirs, ours in zip(rivals.RIVALS[name](sizes)(), truth, strict=True):
-            torch.testing.assert_close(torch.as_tensor(theirs.tolist()).view_as(ours), ours, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                torch.as_tensor(theirs.tolist()).view_as(ours), ours, rtol=1e-4, atol=1e-5
+            )
 
 
 def test_rivals_that_are_not_installed_are_left_out(monkeypatch, capsys):
@@ -106,19 +189,49 @@ def test_rivals_that_are_not_installed_are_left_out(monkeypatch, capsys):
 
 def test_memory(tmp_path):
     out = tmp_path / "memory.jsonl"
-    main(["bench", "memory", "--batch", "8", "--length", "2048", "--width", "64", "--block-size", "8", "--out", str(out)])
+    main(
+        [
+            "bench",
+            "memory",
+            "--batch",
+            "8",
+            "--length",
+            "2048",
+            "--width",
+            "64",
+            "--block-size",
+            "8",
+            "--out",
+            str(out),
+        ]
+    )
     found = {row["entrant"]: row["value"] for row in lines(out)}
-    assert set(found) == {f"{layer}, save_memory={on}" for layer in memory.LAYERS for on in (False, True)}
+    assert set(found) == {
+        f"{layer}, save_memory={on}" for layer in memory.LAYERS for on in (False, True)
+    }
     assert found["BDLRU, save_memory=True"] < found["BDLRU, save_memory=False"] / 2
 
 
 def test_error(tmp_path):
     out = tmp_path / "error.jsonl"
-    sizes = ["--batch", "2", "--length", "16", "--blocks", "9", "--block-sizes", "3", "--permutation-length", "50"]
+    sizes = [
+        "--batch",
+        "2",
+        "--length",
+        "16",
+        "--blocks",
+        "9",
+        "--block-sizes",
+        "3",
+        "--permutation-length",
+        "50",
+    ]
     main(["bench", "error", *sizes, "--out", str(out)])
     rows = lines(out)
     assert rows[-1]["value"] == 0
-    assert {row["setting"] for row in rows[:-1]} == {f"{name} m = 3, {y}" for name in error.SCANS for y in ("h", "dgates", "dv")}
+    assert {row["setting"] for row in rows[:-1]} == {
+        f"{name} m = 3, {y}" for name in error.SCANS for y in ("h", "dgates", "dv")
+    }
     assert all(0 < row["value"] < 1e-5 for row in rows[:-1])
 
 
@@ -134,12 +247,20 @@ def test_decode(tmp_path):
 
 
 def test_saturated_permutations_are_exact():
-    assert error.permutation_row(error.ErrorConfig(1, 1, 1, (1,), permutation_length=8192)).value == 0
+    assert (
+        error.permutation_row(error.ErrorConfig(1, 1, 1, (1,), permutation_length=8192)).value == 0
+    )
 
 
 def test_a_contest_is_over_its_reference():
-    rows = hold(Contest("x", "y", "b", {"a": lambda: sum(range(20000)), "b": lambda: sum(range(20000))}), rounds=3)
-    assert [(row.entrant, row.reference, row.rounds) for row in rows] == [("a", "b", 3), ("b", "b", 3)]
+    rows = hold(
+        Contest("x", "y", "b", {"a": lambda: sum(range(20000)), "b": lambda: sum(range(20000))}),
+        rounds=3,
+    )
+    assert [(row.entrant, row.reference, row.rounds) for row in rows] == [
+        ("a", "b", 3),
+        ("b", "b", 3),
+    ]
     assert rows[0].ratio == rows[0].value / rows[1].value
 
 
@@ -172,12 +293,24 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch, tmp_path):
         (["speed", "--batch", "-1"], "--batch must be at least 1, got -1"),
         (["speed", "--block-sizes", "2", "0"], "--block-sizes must be at least 1, got 0"),
         (["speed", "--rivals", "fla"], "--rivals must be among 'hop_scan'.* on cpu, got 'fla'"),
-        (["speed", "--device", "cuda", "--rivals", "mamba.py"], "--rivals must be among 'hop_scan'.* on cuda, got 'mamba.py'"),
-        (["speed", "--dtype", "bfloat16"], "--dtype must be float32 on the CPU, got bfloat16. Add --device cuda."),
-        (["speed", "--out", "no/such/folder/x.jsonl"], "cannot write to --out no/such/folder/x.jsonl: No such file or directory"),
+        (
+            ["speed", "--device", "cuda", "--rivals", "mamba.py"],
+            "--rivals must be among 'hop_scan'.* on cuda, got 'mamba.py'",
+        ),
+        (
+            ["speed", "--dtype", "bfloat16"],
+            "--dtype must be float32 on the CPU, got bfloat16. Add --device cuda.",
+        ),
+        (
+            ["speed", "--out", "no/such/folder/x.jsonl"],
+            "cannot write to --out no/such/folder/x.jsonl: No such file or directory",
+        ),
         (["memory", "--width", "10"], "--width must be a multiple of --block-size 4, got 10"),
         (["decode", "--positions", "0"], "--positions must be at least 1, got 0"),
-        (["decode", "--presets", "3m-bdlru"], "Unknown preset '3m-bdlru'. Available: 212m-bdlru-m1"),
+        (
+            ["decode", "--presets", "3m-bdlru"],
+            "Unknown preset '3m-bdlru'. Available: 212m-bdlru-m1",
+        ),
         (["error", "--out", "no/such/folder/x.jsonl"], "cannot write to --out"),
     ],
 )
@@ -201,7 +334,10 @@ def test_a_missing_gpu_is_told():
 
 def test_rivals_on_a_gpu_by_size():
     sizes = {m: (2, T, 8, m) for m, T in ((1, 64), (2, 64), (3, 60))}
-    names = {m: [name for name in RIVALS["cuda"] if rivals.takes(name, size)] for m, size in sizes.items()}
+    names = {
+        m: [name for name in RIVALS["cuda"] if rivals.takes(name, size)]
+        for m, size in sizes.items()
+    }
     assert set(names[1]) - set(names[2]) == {"fla HGRN", "accelerated-scan"}
     assert names[2] == names[3]
     assert not rivals.takes("accelerated-scan", (2, 60, 8, 1))
@@ -210,5 +346,10 @@ def test_rivals_on_a_gpu_by_size():
 def test_bandwidth_over_the_copy():
     """Where the device does not tell its bandwidth, the copy stands for it."""
     copy = Row("kernel", "s", "copy", 1, 2.0, "ms", "copy", 1.0, 3)
-    rows = gpu.bandwidth_rows([copy, replace(copy, entrant="kernel", value=4.0, ratio=2.0)], 8_000_000)
-    assert [(row.value, row.unit, row.ratio) for row in rows] == [(4.0, "GB/s", 1.0), (2.0, "GB/s", 0.5)]
+    rows = gpu.bandwidth_rows(
+        [copy, replace(copy, entrant="kernel", value=4.0, ratio=2.0)], 8_000_000
+    )
+    assert [(row.value, row.unit, row.ratio) for row in rows] == [
+        (4.0, "GB/s", 1.0),
+        (2.0, "GB/s", 0.5),
+    ]

@@ -18,13 +18,17 @@ def block_inputs(B, T, n, m, seed):
 
 
 @pytest.mark.parametrize("scan", [block_scan, hop_scan])
-@given(B=st.integers(1, 2), T=st.integers(0, 9), n=st.integers(1, 3), m=st.integers(1, 5), seed=SEEDS)
+@given(
+    B=st.integers(1, 2), T=st.integers(0, 9), n=st.integers(1, 3), m=st.integers(1, 5), seed=SEEDS
+)
 def test_equals_dense_solve(scan, B, T, n, m, seed):
     inputs = block_inputs(B, T, n, m, seed)
     torch.testing.assert_close(scan(*inputs), dense_block(*inputs))
 
 
-@given(B=st.integers(1, 2), T=st.integers(0, 9), n=st.integers(1, 3), m=st.integers(1, 5), seed=SEEDS)
+@given(
+    B=st.integers(1, 2), T=st.integers(0, 9), n=st.integers(1, 3), m=st.integers(1, 5), seed=SEEDS
+)
 def test_companion_equals_dense_solve(B, T, n, m, seed):
     inputs = PLAIN[2].inputs(B, T, n, m, seed=seed)
     torch.testing.assert_close(companion_scan(*inputs), dense_companion(*inputs))
@@ -41,7 +45,12 @@ def test_odd_sizes(scan, T, m):
     expected, expected_final = loop_block(*inputs)
     torch.testing.assert_close((h, final), (expected, expected_final))
     gradients = torch.autograd.grad(h.sin().sum() + final.sum(), inputs, materialize_grads=True)
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected.sin().sum() + expected_final.sum(), inputs, materialize_grads=True))
+    torch.testing.assert_close(
+        gradients,
+        torch.autograd.grad(
+            expected.sin().sum() + expected_final.sum(), inputs, materialize_grads=True
+        ),
+    )
 
 
 @pytest.mark.parametrize("T", [0, 1, 2, 17, 1000])
@@ -54,7 +63,12 @@ def test_companion_odd_sizes(T, m):
     expected, expected_final = loop_companion(*inputs)
     torch.testing.assert_close((h, final), (expected, expected_final))
     gradients = torch.autograd.grad(h.sin().sum() + final.sum(), inputs, materialize_grads=True)
-    torch.testing.assert_close(gradients, torch.autograd.grad(expected.sin().sum() + expected_final.sum(), inputs, materialize_grads=True))
+    torch.testing.assert_close(
+        gradients,
+        torch.autograd.grad(
+            expected.sin().sum() + expected_final.sum(), inputs, materialize_grads=True
+        ),
+    )
 
 
 @pytest.mark.parametrize("scan", [block_scan, hop_scan])
@@ -65,7 +79,11 @@ def test_zero_identity_and_diagonal(scan, T, n, m, seed):
     torch.testing.assert_close(scan(torch.zeros_like(A), b, h0)[0], b)
     torch.testing.assert_close(scan(eye.expand_as(A), b, h0)[0], b.cumsum(1) + h0[:, None])
     diagonal, _ = scan(A * eye, b, h0)
-    scalar, _ = scan(A.diagonal(dim1=-2, dim2=-1).reshape(2, T, n * m, 1, 1), b.reshape(2, T, n * m, 1), h0.reshape(2, n * m, 1))
+    scalar, _ = scan(
+        A.diagonal(dim1=-2, dim2=-1).reshape(2, T, n * m, 1, 1),
+        b.reshape(2, T, n * m, 1),
+        h0.reshape(2, n * m, 1),
+    )
     torch.testing.assert_close(diagonal.reshape(2, T, n * m, 1), scalar)
 
 
@@ -85,7 +103,13 @@ def test_time_runs_forward():
     assert h.flatten().tolist() == [3 * 2 + 1, 5 * 7 + 7]
 
 
-@given(T=st.integers(0, 12), n=st.integers(1, 3), m=st.integers(1, 5), seed=SEEDS, reverse=st.booleans())
+@given(
+    T=st.integers(0, 12),
+    n=st.integers(1, 3),
+    m=st.integers(1, 5),
+    seed=SEEDS,
+    reverse=st.booleans(),
+)
 def test_companion_matrix_in_block_scan(T, n, m, seed, reverse):
     a, b, h0 = PLAIN[2].inputs(2, T, n, m, seed=seed)
     driver = torch.nn.functional.pad(b[..., None], (0, m - 1))
@@ -116,7 +140,9 @@ def test_strided_and_expanded_inputs(case: Case):
     strided = [y.transpose(0, 1).contiguous().transpose(0, 1) for y in (X, x, h0)]
     torch.testing.assert_close(case.scan(*strided), contiguous, rtol=0, atol=0)
     fixed = X[:1, :1].expand_as(X)
-    torch.testing.assert_close(case.scan(fixed, x, h0), case.scan(fixed.contiguous(), x, h0), rtol=0, atol=0)
+    torch.testing.assert_close(
+        case.scan(fixed, x, h0), case.scan(fixed.contiguous(), x, h0), rtol=0, atol=0
+    )
 
 
 def test_inputs_are_left_alone():

@@ -12,7 +12,9 @@ from statemix import BDLRU, HLRU
 pytestmark = pytest.mark.usefixtures("unchecked")
 LAYERS = {
     "bdlru": lambda: BDLRU(8, 3, 4),
-    "bdlru pointwise, learned start": lambda: BDLRU(12, 3, 4, selectivity="pointwise", learn_initial_state=True),
+    "bdlru pointwise, learned start": lambda: BDLRU(
+        12, 3, 4, selectivity="pointwise", learn_initial_state=True
+    ),
     "hlru": lambda: HLRU(8, 3, 4),
     "hlru observer, fixed": lambda: HLRU(8, 3, 4, form="observer", selectivity="none"),
 }
@@ -49,7 +51,9 @@ def test_packed_masked_reverse(case: Case):
         inputs = case.inputs(1, T, 3, 4, S=len(lengths))
         settings = {"cu_seqlens": bounds(lengths), "mask": random_mask(1, T, 0), "reverse": True}
         compiled_run = gradients(lambda *x, s=settings: compiled(*x, **s), inputs)
-        torch.testing.assert_close(compiled_run, gradients(lambda *x, s=settings: case.scan(*x, **s), inputs))
+        torch.testing.assert_close(
+            compiled_run, gradients(lambda *x, s=settings: case.scan(*x, **s), inputs)
+        )
 
 
 @pytest.mark.parametrize("case", PLAIN[:2], ids=str)
@@ -60,7 +64,9 @@ def test_bad_bounds_fail_in_compiled_code_too(case: Case):
         compiled(A, b, cu_seqlens=torch.tensor([0, 9]))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # inductor's own use of it
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+)  # inductor's own use of it
 def test_inductor():
     inputs = GATED_BLOCK[0].inputs(2, 9, 3, 2, dtype=torch.float32)
     compiled = torch.compile(GATED_BLOCK[0].scan, fullgraph=True, dynamic=True)
@@ -76,7 +82,14 @@ def test_compiled_backward_keeps_the_fused_op():
         return make_boxed_func(graph.forward)
 
     inputs = GATED_BLOCK[0].inputs(2, 5, 2, 3)
-    gradients(torch.compile(GATED_BLOCK[0].scan, fullgraph=True, backend=aot_autograd(fw_compiler=record, bw_compiler=record)), inputs)
+    gradients(
+        torch.compile(
+            GATED_BLOCK[0].scan,
+            fullgraph=True,
+            backend=aot_autograd(fw_compiler=record, bw_compiler=record),
+        ),
+        inputs,
+    )
     forward, backward = seen
     assert "statemix.gated_block_scan.default" in forward
     assert "statemix.gated_block_scan_backward.default" in backward
@@ -125,7 +138,9 @@ def test_layer_with_states_packing_and_mask(layer):
 def test_export(layer):
     mixer = layer()
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("time")}
-    program = torch.export.export(mixer, (torch.randn(2, 7, mixer.d_model),), dynamic_shapes=(sizes,))
+    program = torch.export.export(
+        mixer, (torch.randn(2, 7, mixer.d_model),), dynamic_shapes=(sizes,)
+    )
     for B, T in ((2, 7), (4, 3), (1, 30)):
         x = torch.randn(B, T, mixer.d_model)
         torch.testing.assert_close(program.module()(x), mixer(x))

@@ -40,7 +40,10 @@ LENGTHS = {2: (1, 7, 64), 4: (3, 10)}  # fewer steps than ranks, and lengths tha
 KINDS = ("plain", "packed", "masked", "reverse")
 BOUNDS = {1: (0, 0, 1), 3: (0, 1, 1, 3), 7: (0, 3, 3, 7), 10: (0, 1, 9, 9, 10), 64: (0, 5, 40, 64)}
 SCAN_CASES = [
-    f"{scan}, {ranks} ranks, T = {T}, {kind}" for scan, ranks in product(SCANS, LENGTHS) for T in LENGTHS[ranks] for kind in KINDS
+    f"{scan}, {ranks} ranks, T = {T}, {kind}"
+    for scan, ranks in product(SCANS, LENGTHS)
+    for T in LENGTHS[ranks]
+    for kind in KINDS
 ]
 LAYERS: dict[str, Callable[[], nn.Module]] = {
     "bdlru": lambda: BDLRU(6, 2, 3, learn_initial_state=True),
@@ -118,7 +121,11 @@ def check_layer(ranks: Ranks, name: str) -> None:
         y, _ = layer(x_own)
         z, state = layer(x_own, layer(x_own)[1])
         packed, states = layer(x_own, cu_seqlens=bounds)
-        return torch.cat([y, z, packed], -1), torch.cat([state, states]), [x_own, *layer.parameters()]
+        return (
+            torch.cat([y, z, packed], -1),
+            torch.cat([state, states]),
+            [x_own, *layer.parameters()],
+        )
 
     whole = x.clone().requires_grad_()
     outputs, states, leaves = run(whole)
@@ -128,7 +135,9 @@ def check_layer(ranks: Ranks, name: str) -> None:
     own_outputs, own_states, own_leaves = run(ranks.own(x).clone().requires_grad_())
     torch.testing.assert_close(own_outputs, ranks.own(outputs.detach()))
     torch.testing.assert_close(own_states, states.detach())
-    got = torch.autograd.grad((own_outputs * ranks.own(w)).sum() + (own_states**2).sum() / ranks.size, own_leaves)
+    got = torch.autograd.grad(
+        (own_outputs * ranks.own(w)).sum() + (own_states**2).sum() / ranks.size, own_leaves
+    )
     torch.testing.assert_close(got[0], ranks.own(expected[0]))
     for ours, theirs in zip(got[1:], expected[1:], strict=True):
         torch.testing.assert_close(ranks.total(ours), theirs)
@@ -150,8 +159,16 @@ def check_bfloat16(ranks: Ranks) -> None:
 
 def check_wrong_part(ranks: Ranks) -> None:
     """A part of the wrong length is refused by the rank that holds it, before anybody waits for anybody."""
-    with pytest.raises(ValueError, match=rf"Rank {ranks.rank} of {ranks.size} must hold the steps .* of the 8 .* got 3"):
-        context.block_scan(torch.zeros(1, 3, 1, 2, 2), torch.zeros(1, 3, 1, 2), group=ranks.group, cu_seqlens=torch.tensor([0, 8]))
+    with pytest.raises(
+        ValueError,
+        match=rf"Rank {ranks.rank} of {ranks.size} must hold the steps .* of the 8 .* got 3",
+    ):
+        context.block_scan(
+            torch.zeros(1, 3, 1, 2, 2),
+            torch.zeros(1, 3, 1, 2),
+            group=ranks.group,
+            cu_seqlens=torch.tensor([0, 8]),
+        )
 
 
 def work(rank: int, count: int, out: str) -> None:
@@ -164,7 +181,9 @@ def work(rank: int, count: int, out: str) -> None:
         for case in SCAN_CASES:
             name, of, length, kind = case.split(", ")
             if of == f"{size} ranks":
-                report[case] = attempt(partial(check_scan, ranks, name, int(length.removeprefix("T = ")), kind))
+                report[case] = attempt(
+                    partial(check_scan, ranks, name, int(length.removeprefix("T = ")), kind)
+                )
         for name in LAYERS:
             report[f"layer {name}, {size} ranks"] = attempt(partial(check_layer, ranks, name))
         report[f"bfloat16, {size} ranks"] = attempt(partial(check_bfloat16, ranks))
@@ -182,7 +201,12 @@ def reports(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "case", [*SCAN_CASES, *LAYER_CASES, *(f"{what}, {size} ranks" for what in ("bfloat16", "wrong part") for size in LENGTHS)]
+    "case",
+    [
+        *SCAN_CASES,
+        *LAYER_CASES,
+        *(f"{what}, {size} ranks" for what in ("bfloat16", "wrong part") for size in LENGTHS),
+    ],
 )
 def test_ranks_together_are_one_process(reports, case):
     found = [report[case] for report in reports if case in report]

@@ -17,16 +17,37 @@ from statemix.ops.registry import KERNELS
 
 LIBRARY = load()
 pytestmark = pytest.mark.skipif(
-    isinstance(LIBRARY, Missing), reason="no compiled CPU library: " + (LIBRARY.reason if isinstance(LIBRARY, Missing) else "")
+    isinstance(LIBRARY, Missing),
+    reason="no compiled CPU library: " + (LIBRARY.reason if isinstance(LIBRARY, Missing) else ""),
 )
 KERNEL_CASES = [case for case in CASES if case.name != "hop_scan"]
-SIZES = [(1, 20), (2, 3), (3, 8), (4, 17), (5, 1), (6, 9), (7, 3), (8, 20), (9, 5), (16, 8), (17, 11)]
-FEW_SIZES = [(1, 3), (4, 9), (11, 8)]  # for gate functions beyond softmax: specialised, with a tail, and generic
+SIZES = [
+    (1, 20),
+    (2, 3),
+    (3, 8),
+    (4, 17),
+    (5, 1),
+    (6, 9),
+    (7, 3),
+    (8, 20),
+    (9, 5),
+    (16, 8),
+    (17, 11),
+]
+FEW_SIZES = [
+    (1, 3),
+    (4, 9),
+    (11, 8),
+]  # for gate functions beyond softmax: specialised, with a tail, and generic
 SETTINGS = {
     "plain": (3, None, {}),
     "masked reverse": (2, None, {"mask": random_mask(2, 13, 4), "reverse": True}),
     "packed": (1, 4, {"cu_seqlens": bounds([3, 0, 9, 1])}),
-    "packed masked reverse": (1, 4, {"cu_seqlens": bounds([3, 0, 9, 1]), "mask": random_mask(1, 13, 5), "reverse": True}),
+    "packed masked reverse": (
+        1,
+        4,
+        {"cu_seqlens": bounds([3, 0, 9, 1]), "mask": random_mask(1, 13, 5), "reverse": True},
+    ),
 }
 
 
@@ -43,7 +64,9 @@ def test_kernel_is_the_plain_scan(case: Case, settings, threads):
     B, S, options = settings
     for m, n in SIZES if case in EACH_SCAN else FEW_SIZES:
         inputs = [x.float() for x in case.inputs(B, 13, n, m, S=S, seed=m)]
-        kernel, plain = (run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64))
+        kernel, plain = (
+            run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64)
+        )
         for ours, truth in zip(kernel, plain, strict=True):
             assert (ours - truth).norm() <= 5e-5 * truth.norm(), f"m = {m}, n = {n}"
 
@@ -55,8 +78,13 @@ def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, m):
     inputs = [x.float() for x in case.inputs(4, 65, 20, m, seed=m)]
     if "none" in case.name:  # raw gates must contract, or states overflow
         inputs[0] /= 4 * m
-    kernel, plain = run(case.scan, inputs, {}, torch.float32), run(case.loop, inputs, {}, torch.float32)
-    for ours, theirs, truth in zip(kernel, plain, run(case.loop, inputs, {}, torch.float64), strict=True):
+    kernel, plain = (
+        run(case.scan, inputs, {}, torch.float32),
+        run(case.loop, inputs, {}, torch.float32),
+    )
+    for ours, theirs, truth in zip(
+        kernel, plain, run(case.loop, inputs, {}, torch.float64), strict=True
+    ):
         assert (ours - truth).norm() <= 2 * (theirs - truth).norm()
 
 
@@ -104,7 +132,9 @@ def test_one_closed_gate_is_finite(case: Case):
     leaves = [x.requires_grad_() for x in inputs]
     h, _ = case.scan(*leaves)
     assert h.isfinite().all()
-    torch.testing.assert_close(h.double(), case.scan(*[x.double() for x in inputs])[0], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        h.double(), case.scan(*[x.double() for x in inputs])[0], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_strided_and_expanded_inputs_in_float32():
@@ -113,20 +143,31 @@ def test_strided_and_expanded_inputs_in_float32():
         strided = [y.transpose(0, 1).contiguous().transpose(0, 1) for y in (X, x, h0)]
         torch.testing.assert_close(case.scan(*strided), case.scan(X, x, h0), rtol=0, atol=0)
         fixed = X[:1, :1].expand_as(X)
-        torch.testing.assert_close(case.scan(fixed, x, h0), case.scan(fixed.contiguous(), x, h0), rtol=0, atol=0)
+        torch.testing.assert_close(
+            case.scan(fixed, x, h0), case.scan(fixed.contiguous(), x, h0), rtol=0, atol=0
+        )
 
 
 def test_sizes_above_the_largest_take_the_plain_path():
     case = CASES[0]
     m = LIBRARY.max_size + 1
     inputs = case.inputs(1, 2, 1, m)
-    torch.testing.assert_close(case.scan(*[x.float() for x in inputs])[0].double(), case.scan(*inputs)[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        case.scan(*[x.float() for x in inputs])[0].double(),
+        case.scan(*inputs)[0],
+        rtol=1e-4,
+        atol=1e-5,
+    )
 
 
 def test_every_scan_has_its_kernel():
     names = ("block_scan", "companion_scan", "gated_block_scan", "gated_companion_scan")
     for name in names:
-        assert KERNELS[name, "cpu"] == KERNELS[f"{name}_backward", "cpu"] == f"C++, {LIBRARY.instruction_set}"
+        assert (
+            KERNELS[name, "cpu"]
+            == KERNELS[f"{name}_backward", "cpu"]
+            == f"C++, {LIBRARY.instruction_set}"
+        )
 
 
 def test_switched_off_the_layer_gives_the_same():
@@ -155,15 +196,31 @@ def test_lanes_need_no_alignment(block, m, gate):
     """Gates in the order of lanes may begin at any float, as a slice of a tensor does."""
     T, n, rows = 5, 11, m if block else 1
     tile = rows * (m + 1 if gate == "odds" else m + 2)
-    widths = [2 * tile * 8, 2 * m * 8, 2 * m * 8, 2 * tile * 8]  # gates, h, dh and dgates, two groups a step
+    widths = [
+        2 * tile * 8,
+        2 * m * 8,
+        2 * m * 8,
+        2 * tile * 8,
+    ]  # gates, h, dh and dgates, two groups a step
     state, bounds_ = torch.zeros(1, n, m), torch.tensor([0, T])
     values = [torch.randn(T * width) for width in widths]
     results = []
     for offset in (0, 1, 3):
-        gates, h, dh, dgates = (torch.cat([torch.zeros(offset), value])[offset:] for value in values)
+        gates, h, dh, dgates = (
+            torch.cat([torch.zeros(offset), value])[offset:] for value in values
+        )
         assert gates.data_ptr() % 16 == 4 * offset
         scan = scans.Scan(
-            1, T, n, 1, m, scans.GATES[gate], False, 1, True, *map(scans.pointer, (bounds_, None, None, gates, None, None, h, state))
+            1,
+            T,
+            n,
+            1,
+            m,
+            scans.GATES[gate],
+            False,
+            1,
+            True,
+            *map(scans.pointer, (bounds_, None, None, gates, None, None, h, state)),
         )
         gradient = scans.ScanGradient(scan, *map(scans.pointer, (dh, None, dgates, None, state)))
         LIBRARY.handle.statemix_forward(ctypes.byref(scan), int(block))

@@ -19,7 +19,9 @@ from statemix.data.tokens import Piece, epoch_order, windows_of_step
 from statemix.lm.ngram import bytes_of, documents_of
 from statemix.lm.runs import name_of
 
-pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+pytest.importorskip(
+    "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
+)
 DOCUMENTS = ["first document\n", "the second, with ünïcödé and 🐈", "third " * 50]
 
 
@@ -50,7 +52,9 @@ def test_text_files_are_documents(tmp_path):
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "ROWS.JSONL", "Rows.JSONL.gz"])
 def test_lines_of_json_are_documents(tmp_path, name):
-    path = write_lines(tmp_path / name, [{"id": i, "text": text} for i, text in enumerate(DOCUMENTS)])
+    path = write_lines(
+        tmp_path / name, [{"id": i, "text": text} for i, text in enumerate(DOCUMENTS)]
+    )
     assert list(open_source(str(path)).read()) == DOCUMENTS
     other = write_lines(tmp_path / f"other-{name}", [{"body": text} for text in DOCUMENTS])
     assert list(open_source(str(other), "body").read()) == DOCUMENTS
@@ -60,7 +64,11 @@ def test_rows_of_parquet_are_documents(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="Parquet is read by pyarrow, of the extra `lm`")
     from pyarrow import parquet
 
-    columns = {"text": DOCUMENTS, "id": ["a", "b", "c"], "score": [1.0, 2.0, 3.0]}  # as FineWeb-Edu has, among others
+    columns = {
+        "text": DOCUMENTS,
+        "id": ["a", "b", "c"],
+        "score": [1.0, 2.0, 3.0],
+    }  # as FineWeb-Edu has, among others
     parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
     assert list(open_source(str(tmp_path / "rows.parquet")).read()) == DOCUMENTS
     with pytest.raises(ValueError, match=r"has no column 'body'. Available: text, id, score"):
@@ -93,7 +101,9 @@ def test_packages_are_found_without_being_imported(tmp_path, monkeypatch):
     monkeypatch.setitem(PACKAGES, "little", ("little-texts", "little_texts", "texts/*_gut.txt"))
     assert list(open_source("little").read()) == ["first", "second"]
     monkeypatch.setitem(PACKAGES, "absent", ("absent-texts", "absent_texts", "*"))
-    with pytest.raises(ValueError, match="needs the package 'absent-texts': pip install absent-texts"):
+    with pytest.raises(
+        ValueError, match="needs the package 'absent-texts': pip install absent-texts"
+    ):
         open_source("absent")
     assert "little_texts" not in sys.modules
 
@@ -107,27 +117,56 @@ def test_packages_are_found_without_being_imported(tmp_path, monkeypatch):
         ("x.txt", b"", r"holds no text"),
         ("x.jsonl", b'{"text": "a"}\n{bad\n', r"x.jsonl, line 2, is not JSON"),
         ("x.jsonl", b'["a"]\n', r"line 1, must be a JSON object, got '\[\"a\"\]'"),
-        ("x.jsonl", b'{"body": "a"}\n', r"line 1, has no 'text'. Available: body. Choose one with --field"),
+        (
+            "x.jsonl",
+            b'{"body": "a"}\n',
+            r"line 1, has no 'text'. Available: body. Choose one with --field",
+        ),
         ("x.jsonl", b'{"text": 3}\n', r"line 1,: 'text' must be text, got int"),
         ("x.jsonl.gz", b"not packed", r"x.jsonl.gz is damaged or cut short: Not a gzipped file"),
-        ("x.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-12], r"x.jsonl.gz is damaged or cut short: "),
-        ("x.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:12] + b"\xff" * 30, r"x.jsonl.gz is damaged or cut short: "),
-        ("x.json", b'{"text": "a"}', r"x.json is not plain text, .*Name it .jsonl if every line is a JSON object"),
-        ("X.JSON", b'{"text": "a"}', r"X.JSON is not plain text, .*Name it .jsonl if every line is a JSON object"),
+        (
+            "x.jsonl.gz",
+            gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-12],
+            r"x.jsonl.gz is damaged or cut short: ",
+        ),
+        (
+            "x.jsonl.gz",
+            gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:12] + b"\xff" * 30,
+            r"x.jsonl.gz is damaged or cut short: ",
+        ),
+        (
+            "x.json",
+            b'{"text": "a"}',
+            r"x.json is not plain text, .*Name it .jsonl if every line is a JSON object",
+        ),
+        (
+            "X.JSON",
+            b'{"text": "a"}',
+            r"X.JSON is not plain text, .*Name it .jsonl if every line is a JSON object",
+        ),
         ("x.csv", b"text\na\n", r"x.csv is not plain text, .*Turn it into JSON lines or Parquet"),
-        ("x.txt.gz", gzip.compress(b"text", mtime=0), r"x.txt.gz is not plain text, .*Unpack it, or name it .jsonl.gz"),
+        (
+            "x.txt.gz",
+            gzip.compress(b"text", mtime=0),
+            r"x.txt.gz is not plain text, .*Unpack it, or name it .jsonl.gz",
+        ),
         ("x.txt", b"a", r"A single document of 1 characters is too short"),
     ],
 )
 def test_bad_text_is_refused_and_nothing_is_written(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        prepare(open_source(str(tmp_path / name)), PrepareConfig(vocab=300), tmp_path / "out", quiet)
+        prepare(
+            open_source(str(tmp_path / name)), PrepareConfig(vocab=300), tmp_path / "out", quiet
+        )
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_unknown_sources_and_empty_directories_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no file, directory or source 'nowhere'. Named sources: sotu"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="There is no file, directory or source 'nowhere'. Named sources: sotu",
+    ):
         open_source("nowhere")
     with pytest.raises(ValueError, match="has no text: no file that ends in .txt"):
         open_source(str(tmp_path))
@@ -156,26 +195,50 @@ def test_an_interrupted_preparation_leaves_nothing(tmp_path):
 
 @pytest.mark.parametrize("shard_tokens", [10**6, 50])
 def test_every_byte_comes_back(tmp_path, shard_tokens):
-    documents = [*DOCUMENTS, f"a text that says {EOT} in the middle", *(f"number {i}" for i in range(30))]
-    path = write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in [*documents, "", documents[0]]])
-    meta = prepare(open_source(str(path)), PrepareConfig(vocab=280, validation=0.2, shard_tokens=shard_tokens), tmp_path / "out", quiet)
+    documents = [
+        *DOCUMENTS,
+        f"a text that says {EOT} in the middle",
+        *(f"number {i}" for i in range(30)),
+    ]
+    path = write_lines(
+        tmp_path / "rows.jsonl", [{"text": text} for text in [*documents, "", documents[0]]]
+    )
+    meta = prepare(
+        open_source(str(path)),
+        PrepareConfig(vocab=280, validation=0.2, shard_tokens=shard_tokens),
+        tmp_path / "out",
+        quiet,
+    )
     data = open_data(tmp_path / "out")
-    texts = {name: [bytes(x.astype(np.uint8)).decode() for x in bytes_of(data.split(name), data.tokenizer)] for name in meta.splits}
+    texts = {
+        name: [
+            bytes(x.astype(np.uint8)).decode() for x in bytes_of(data.split(name), data.tokenizer)
+        ]
+        for name in meta.splits
+    }
     assert sorted(texts["train"] + texts["validation"]) == sorted([*documents, documents[0]])
     assert not set(texts["train"]) & set(texts["validation"])  # copies are on one side
     assert meta.splits["train"].documents == len(texts["train"])
-    assert sum(split.bytes for split in meta.splits.values()) == sum(len(text.encode()) for text in [*documents, documents[0]])
+    assert sum(split.bytes for split in meta.splits.values()) == sum(
+        len(text.encode()) for text in [*documents, documents[0]]
+    )
     assert (len(meta.splits["train"].shards) > 1) == (shard_tokens == 50)
     for split in map(data.split, meta.splits):
         for shard in split.shards:
             assert shard.tokens[0] == shard.tokens[-1] == meta.eot
             assert (shard.tokens[shard.starts] == meta.eot).all()
-            assert (shard.tokens == meta.eot).sum() == len(shard.starts) + 1  # the text's own <|endoftext|> is text
+            assert (shard.tokens == meta.eot).sum() == len(
+                shard.starts
+            ) + 1  # the text's own <|endoftext|> is text
 
 
 def test_the_same_documents_are_held_out_every_time(tmp_path):
     first, second = (little_data(tmp_path / name) for name in "ab")
-    for ours, theirs in zip(documents_of(first.split("validation")), documents_of(second.split("validation")), strict=True):
+    for ours, theirs in zip(
+        documents_of(first.split("validation")),
+        documents_of(second.split("validation")),
+        strict=True,
+    ):
         np.testing.assert_array_equal(ours, theirs)
     assert first.meta.splits["validation"].documents == 4
 
@@ -183,10 +246,19 @@ def test_the_same_documents_are_held_out_every_time(tmp_path):
 def test_of_a_single_document_the_end_is_held_out(tmp_path):
     text = "".join(f"line {i}\n" for i in range(100))
     (tmp_path / "one.txt").write_text(text)
-    prepare(open_source(str(tmp_path / "one.txt")), PrepareConfig(vocab=257, validation=0.1), tmp_path / "out", quiet)
+    prepare(
+        open_source(str(tmp_path / "one.txt")),
+        PrepareConfig(vocab=257, validation=0.1),
+        tmp_path / "out",
+        quiet,
+    )
     data = open_data(tmp_path / "out")
-    (train,), (held_out,) = (bytes_of(data.split(name), data.tokenizer) for name in ("train", "validation"))
-    assert bytes(train.astype(np.uint8)).decode() + bytes(held_out.astype(np.uint8)).decode() == text
+    (train,), (held_out,) = (
+        bytes_of(data.split(name), data.tokenizer) for name in ("train", "validation")
+    )
+    assert (
+        bytes(train.astype(np.uint8)).decode() + bytes(held_out.astype(np.uint8)).decode() == text
+    )
     assert bytes(held_out.astype(np.uint8)).startswith(b"line ")
 
 
@@ -206,8 +278,13 @@ def test_a_line_is_not_cut_if_one_begins_near(text, share, cut):
 @pytest.mark.parametrize(("documents", "share"), [(2, 0.9), (3, 0.99)])
 def test_something_is_left_to_train_on(tmp_path, documents, share):
     path = write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in DOCUMENTS[:documents]])
-    meta = prepare(open_source(str(path)), PrepareConfig(vocab=257, validation=share), tmp_path / "out", quiet)
-    assert (meta.splits["train"].documents, meta.splits["validation"].documents) == (1, documents - 1)
+    meta = prepare(
+        open_source(str(path)), PrepareConfig(vocab=257, validation=share), tmp_path / "out", quiet
+    )
+    assert (meta.splits["train"].documents, meta.splits["validation"].documents) == (
+        1,
+        documents - 1,
+    )
 
 
 def test_a_tokenizer_neither_cuts_nor_pads(tmp_path, data, monkeypatch):
@@ -222,7 +299,11 @@ def test_a_tokenizer_neither_cuts_nor_pads(tmp_path, data, monkeypatch):
     tokenizer, text = cutting(), "the cat sees a dog at night. " * 9
     tokenizer.save(str(tmp_path / "cutting.json"))
     whole = load_tokenizer(str(data.tokenizer)).encode(text).ids
-    assert load_tokenizer(str(tmp_path / "cutting.json")).encode(text).ids == whole != tokenizer.encode(text).ids
+    assert (
+        load_tokenizer(str(tmp_path / "cutting.json")).encode(text).ids
+        == whole
+        != tokenizer.encode(text).ids
+    )
 
     class Hub:
         from_pretrained = staticmethod(lambda name: tokenizer)
@@ -233,11 +314,20 @@ def test_a_tokenizer_neither_cuts_nor_pads(tmp_path, data, monkeypatch):
 
 def test_ids_of_a_tokenizer_may_have_gaps(tmp_path, data):
     tokenizer = json.loads(data.tokenizer.read_text())
-    (token,) = (token for token, index in tokenizer["model"]["vocab"].items() if index == data.meta.vocab - 1)
+    (token,) = (
+        token
+        for token, index in tokenizer["model"]["vocab"].items()
+        if index == data.meta.vocab - 1
+    )
     tokenizer["model"]["vocab"][token] = 70_000
     (tmp_path / "gaps.json").write_text(json.dumps(tokenizer))
     texts = write_texts(tmp_path / "texts", documents=8)
-    meta = prepare(open_source(str(texts)), PrepareConfig(tokenizer=str(tmp_path / "gaps.json")), tmp_path / "out", quiet)
+    meta = prepare(
+        open_source(str(texts)),
+        PrepareConfig(tokenizer=str(tmp_path / "gaps.json")),
+        tmp_path / "out",
+        quiet,
+    )
     assert (meta.vocab, meta.dtype) == (70_001, "<u4")
 
 
@@ -248,7 +338,12 @@ def test_texts_of_equal_sizes_are_not_the_same(tmp_path):
     found = []
     for name, word in (("a", "cat"), ("b", "dog"), ("c", "cat")):
         lines = write_lines(tmp_path / "rows.jsonl", [{"text": f"{i} {word}"} for i in range(9)])
-        prepare(open_source(str(lines)), PrepareConfig(vocab=257, validation=0.5), tmp_path / name, quiet)
+        prepare(
+            open_source(str(lines)),
+            PrepareConfig(vocab=257, validation=0.5),
+            tmp_path / name,
+            quiet,
+        )
         found.append(digest(open_data(tmp_path / name)))
     assert found[0] == found[2] != found[1]
     path = tmp_path / "a" / "data.json"
@@ -265,7 +360,17 @@ def test_texts_of_equal_sizes_are_not_the_same(tmp_path):
 
 def test_empty_documents_are_counted(tmp_path, capsys):
     write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in [*DOCUMENTS, "", " \n", None]])
-    main(["lm", "prepare", str(tmp_path / "rows.jsonl"), "--vocab", "257", "--out", str(tmp_path / "out")])
+    main(
+        [
+            "lm",
+            "prepare",
+            str(tmp_path / "rows.jsonl"),
+            "--vocab",
+            "257",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
     assert "3 empty documents left out" in capsys.readouterr().out
     assert open_data(tmp_path / "out").meta.empty == 3
 
@@ -285,8 +390,16 @@ def test_tokenizers(tmp_path, data):
     given = PrepareConfig(tokenizer=str(data.tokenizer), validation=0.3)
     assert prepare(open_source(str(texts)), given, tmp_path / "out", quiet).vocab == data.meta.vocab
     assert (tmp_path / "out" / "tokenizer.json").read_text() == data.tokenizer.read_text()
-    with pytest.raises(ValueError, match="has none of <end> to end a document with. Name its own with --end-of-text"):
-        prepare(open_source(str(texts)), PrepareConfig(tokenizer=str(data.tokenizer), end_of_text="<end>"), tmp_path / "other", quiet)
+    with pytest.raises(
+        ValueError,
+        match="has none of <end> to end a document with. Name its own with --end-of-text",
+    ):
+        prepare(
+            open_source(str(texts)),
+            PrepareConfig(tokenizer=str(data.tokenizer), end_of_text="<end>"),
+            tmp_path / "other",
+            quiet,
+        )
 
 
 def test_windows_cover_a_split_once(tmp_path):
@@ -296,7 +409,9 @@ def test_windows_cover_a_split_once(tmp_path):
     for length in (1, 7, 64):
         pieces = split.pieces(length)
         targets = np.concatenate([piece.tokens[1:] for piece in pieces])
-        np.testing.assert_array_equal(targets, np.concatenate([shard.tokens[1:] for shard in split.shards]))
+        np.testing.assert_array_equal(
+            targets, np.concatenate([shard.tokens[1:] for shard in split.shards])
+        )
         windows = [split.window(i, length) for i in range(split.count(length))]
         whole = [piece for piece in pieces if len(piece.tokens) == length + 1]
         for ours, theirs in zip(windows, whole, strict=True):
@@ -337,7 +452,9 @@ def test_steps_read_every_window_once_an_epoch():
     read = np.concatenate([windows_of_step(step, batch, count, seed=3) for step in range(5)])
     assert sorted(read[:10]) == sorted(read[10:]) == list(range(10))
     assert list(read[:10]) != list(read[10:])
-    assert list(windows_of_step(2, batch, count, seed=3)) == list(read[8:12])  # a function of the step alone, over the edge of an epoch
+    assert list(windows_of_step(2, batch, count, seed=3)) == list(
+        read[8:12]
+    )  # a function of the step alone, over the edge of an epoch
     assert list(epoch_order(0, 0, 10)) != list(epoch_order(1, 0, 10))
 
 
@@ -346,7 +463,10 @@ def test_damaged_data_is_named(tmp_path):
     shard = data.directory / "train-00000.bin"
     whole = shard.read_bytes()
     shard.write_bytes(whole[:-2])
-    with pytest.raises(ValueError, match=r"train-00000.bin is truncated or damaged: expected [\d,]+ bytes, got [\d,]+. Copy it again"):
+    with pytest.raises(
+        ValueError,
+        match=r"train-00000.bin is truncated or damaged: expected [\d,]+ bytes, got [\d,]+. Copy it again",
+    ):
         data.split("train")
     shard.unlink()
     with pytest.raises(FileNotFoundError, match="The shard .*train-00000.bin is missing"):
@@ -356,11 +476,18 @@ def test_damaged_data_is_named(tmp_path):
     starts = np.fromfile(data.directory / "train-00000.docs", "<i8")
     shard.write_bytes(whole)
     starts[::-1].tofile(data.directory / "train-00000.docs")
-    with pytest.raises(ValueError, match="train-00000.docs is damaged: documents must begin one after the other"):
+    with pytest.raises(
+        ValueError, match="train-00000.docs is damaged: documents must begin one after the other"
+    ):
         data.split("train")
     path = data.directory / "data.json"
     described = path.read_text()
-    for wrong in (described.replace('"<u2"', '"foo"'), described.replace('"version": 1', '"version": "x"'), "[]", "\udcff"):
+    for wrong in (
+        described.replace('"<u2"', '"foo"'),
+        described.replace('"version": 1', '"version": "x"'),
+        "[]",
+        "\udcff",
+    ):
         path.write_bytes(wrong.encode("utf-8", "surrogateescape"))
         with pytest.raises(ValueError, match="data.json is damaged: "):
             open_data(data.directory)
@@ -403,7 +530,9 @@ def test_no_state_leaks_between_documents(data):
     """Features of a packed batch are those of each document by itself."""
     from statemix.models.lm import LanguageModel, LMConfig
 
-    model = LanguageModel(LMConfig(data.meta.vocab, 16, 2, "bdlru", {"n_blocks": 3, "block_size": 2})).double()
+    model = LanguageModel(
+        LMConfig(data.meta.vocab, 16, 2, "bdlru", {"n_blocks": 3, "block_size": 2})
+    ).double()
     pieces = data.split("train").pieces(120)[:3]
     batch = collate(pieces)
     assert batch.cu_seqlens is not None

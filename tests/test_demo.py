@@ -19,13 +19,24 @@ from statemix.demo.page import Panel, write_page
 def test_demo(tmp_path, monkeypatch, capsys):
     def small(seed):
         chosen = [cell for cell in cells(seed) if cell.states in (24, 40)]
-        return [replace(cell, config=replace(cell.config, train_examples=256, test_examples=50, epochs=2)) for cell in chosen]
+        return [
+            replace(
+                cell, config=replace(cell.config, train_examples=256, test_examples=50, epochs=2)
+            )
+            for cell in chosen
+        ]
 
     monkeypatch.setattr(demo_module, "cells", small)
     page = tmp_path / "demo.html"
     main(["demo", "--page", str(page), "--workers", "2"])
     printed = capsys.readouterr().out
-    for text in ("products of permutations", "walks on a cycle", "BD-LRU, blocks of 3", "H-LRU of order 3", "LSTM"):
+    for text in (
+        "products of permutations",
+        "walks on a cycle",
+        "BD-LRU, blocks of 3",
+        "H-LRU of order 3",
+        "LSTM",
+    ):
         assert text in printed
     document = page.read_text()
     assert document.count("<figure>") == 7  # every BD-LRU and the H-LRU have a spectrum
@@ -34,7 +45,9 @@ def test_demo(tmp_path, monkeypatch, capsys):
 
 
 def test_page_marks_what_is_solved_and_escapes(tmp_path):
-    panel = Panel("task <b>", "m & n", 3, 16, 1.0, 100, 0.5, [(1, 0.2), (9, 1.0)], np.array([0.5 + 0.1j, -1]))
+    panel = Panel(
+        "task <b>", "m & n", 3, 16, 1.0, 100, 0.5, [(1, 0.2), (9, 1.0)], np.array([0.5 + 0.1j, -1])
+    )
     write_page(tmp_path / "page.html", [panel])
     document = (tmp_path / "page.html").read_text()
     assert "<td class=solved>1.000</td><td>0.500</td>" in document
@@ -53,7 +66,10 @@ def test_transitions_are_what_the_layer_applies(cls):
     A = transitions(layer, x)[:, 0]
     torch.testing.assert_close(layer(x, h)[1], (A @ h.unsqueeze(-1)).squeeze(-1))
     spectrum = eigenvalues(A)
-    np.testing.assert_allclose(sorted(spectrum[0, 0].abs().tolist()), sorted(np.abs(np.linalg.eigvals(A[0, 0].detach().numpy()))))
+    np.testing.assert_allclose(
+        sorted(spectrum[0, 0].abs().tolist()),
+        sorted(np.abs(np.linalg.eigvals(A[0, 0].detach().numpy()))),
+    )
     assert spectrum.abs().max() <= 1
     assert "|λ| up to" in describe(1, spectrum)
 

@@ -5,7 +5,17 @@ import re
 import pytest
 import torch
 
-from statemix import BDLRU, HLRU, LanguageModel, LMConfig, block_scan, companion_scan, gated_block_scan, gated_companion_scan, hop_scan
+from statemix import (
+    BDLRU,
+    HLRU,
+    LanguageModel,
+    LMConfig,
+    block_scan,
+    companion_scan,
+    gated_block_scan,
+    gated_companion_scan,
+    hop_scan,
+)
 from statemix.models import next_token_loss
 from statemix.ops import normalise
 
@@ -16,7 +26,10 @@ block_gates, channel_gates = torch.zeros(2, 5, 2, 3, 4), torch.zeros(2, 5, 2, 4)
 x = torch.zeros(2, 5, 8)
 packed = (A[:1], b[:1])
 mask = torch.ones(2, 5, dtype=torch.bool)
-MODEL, W = LanguageModel(LMConfig(10, 8, 1, options={"n_blocks": 2, "block_size": 3})), torch.zeros(10, 8)
+MODEL, W = (
+    LanguageModel(LMConfig(10, 8, 1, options={"n_blocks": 2, "block_size": 3})),
+    torch.zeros(10, 8),
+)
 
 
 def cu(*bounds, dtype=torch.int64):
@@ -105,7 +118,9 @@ def test_error(call, message):
 def test_unknown_names_of_the_package():
     import statemix
 
-    with pytest.raises(AttributeError, match="module 'statemix' has no attribute 'BDRLU'. Available: BDLRU, HLRU"):
+    with pytest.raises(
+        AttributeError, match="module 'statemix' has no attribute 'BDRLU'. Available: BDLRU, HLRU"
+    ):
         statemix.BDRLU  # noqa: B018
     assert set(statemix.__all__) == set(dir(statemix))
     for name in statemix.__all__:

@@ -10,7 +10,9 @@ from texts import little_data
 
 from statemix.models.lm import count_parameters
 
-pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+pytest.importorskip(
+    "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,11 @@ def data(tmp_path_factory):
 def test_models_of_a_panel_have_as_many_parameters(lm_small, data):
     every = list(lm_small.planned(lm_small.Options(data.directory)))
     assert len({cell.config.id for cell in every}) == len(every) == 11 * 4 + 5 * 2
-    sizes = [count_parameters(cell.config.model) for cell in every if "a" in cell.panels and cell.config.lr == 2e-3]
+    sizes = [
+        count_parameters(cell.config.model)
+        for cell in every
+        if "a" in cell.panels and cell.config.lr == 2e-3
+    ]
     assert len(sizes) == 11
     assert max(sizes) < 1.02 * min(sizes)
     only_b = list(lm_small.planned(lm_small.Options(data.directory, panels=("b",))))

@@ -19,12 +19,32 @@ from statemix.kernels.gpu.plan import MAX_SIZE, make_plan
 from statemix.ops import gpu, registry
 
 TESTS = Path(__file__).parent
-needs_triton = pytest.mark.skipif(gpu.find_spec("triton") is None, reason="Triton has no wheel for this platform")
+needs_triton = pytest.mark.skipif(
+    gpu.find_spec("triton") is None, reason="Triton has no wheel for this platform"
+)
 
 
 def in_own_process(file: str, variables: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", str(TESTS / file)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent, env={**os.environ, **variables})
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        str(TESTS / file),
+    ]
+    result = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=TESTS.parent,
+        env={**os.environ, **variables},
+    )
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -64,7 +84,11 @@ def test_sizes_compile_nothing_anew():
 
     for kernel in (sweeps.forward, sweeps.backward, sweeps.summarise, sweeps.join):
         for parameter in kernel.params:
-            fixed = parameter.is_constexpr or parameter.do_not_specialize or parameter.do_not_specialize_on_alignment
+            fixed = (
+                parameter.is_constexpr
+                or parameter.do_not_specialize
+                or parameter.do_not_specialize_on_alignment
+            )
             assert fixed, f"{parameter.name} of {kernel.__name__}"
 
 
@@ -97,8 +121,14 @@ def test_fake_tensors_on_a_gpu(case):
     """Tracing for a GPU needs none: shapes, dtypes and device follow from the inputs."""
     name, m = case.name.split("[")[0], 3
     with FakeTensorMode():
-        X, x, h0 = (torch.empty(y.shape, dtype=torch.bfloat16, device="cuda") for y in case.inputs(1, 7, 2, m, S=3))
-        cu_seqlens, mask = torch.empty(4, dtype=torch.int32, device="cuda"), torch.empty(1, 7, dtype=torch.bool, device="cuda")
+        X, x, h0 = (
+            torch.empty(y.shape, dtype=torch.bfloat16, device="cuda")
+            for y in case.inputs(1, 7, 2, m, S=3)
+        )
+        cu_seqlens, mask = (
+            torch.empty(4, dtype=torch.int32, device="cuda"),
+            torch.empty(1, 7, dtype=torch.bool, device="cuda"),
+        )
         h, final = getattr(torch.ops.statemix, name)(X, x, h0, cu_seqlens, mask, False, "softmax")
         assert (h.shape, h.dtype, h.device.type) == (x.shape, torch.bfloat16, "cuda")
         assert (final.shape, final.dtype, final.device.type) == ((3, 2, m), torch.float32, "cuda")
@@ -129,7 +159,10 @@ def test_without_triton_plain_torch_says_so_once(monkeypatch):
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     X, x, h0 = (y.float() for y in GATED_BLOCK[0].inputs(1, 3, 2, 2))
     call = gpu.Call(True, "softmax", X, x, h0, gpu.Sequences())
-    with pytest.warns(UserWarning, match=r"Triton is not installed; pip install 'statemix\[gpu\]'. Plain torch computes this scan instead"):
+    with pytest.warns(
+        UserWarning,
+        match=r"Triton is not installed; pip install 'statemix\[gpu\]'. Plain torch computes this scan instead",
+    ):
         assert not gpu.takes(call, "forward")
     assert not gpu.takes(call, "forward")
     assert gpu.describe() == "Triton is not installed; pip install 'statemix[gpu]'"

@@ -11,16 +11,29 @@ SETTINGS = {
     "masked": {"mask": random_mask(2, 4, 1)},
     "masked reverse": {"mask": random_mask(2, 4, 2), "reverse": True},
     "packed": {"cu_seqlens": bounds([1, 0, 3])},
-    "packed masked reverse": {"cu_seqlens": bounds([1, 0, 3]), "mask": random_mask(1, 4, 3), "reverse": True},
+    "packed masked reverse": {
+        "cu_seqlens": bounds([1, 0, 3]),
+        "mask": random_mask(1, 4, 3),
+        "reverse": True,
+    },
 }
 # Every scan in every setting; every other gate function in the first and the last.
-WAYS = [(case, name) for case in CASES for name in (SETTINGS if case in EACH_SCAN else ("plain", "packed masked reverse"))]
-every_way = pytest.mark.parametrize(("case", "settings"), [(c, SETTINGS[s]) for c, s in WAYS], ids=[f"{c} {s}" for c, s in WAYS])
+WAYS = [
+    (case, name)
+    for case in CASES
+    for name in (SETTINGS if case in EACH_SCAN else ("plain", "packed masked reverse"))
+]
+every_way = pytest.mark.parametrize(
+    ("case", "settings"), [(c, SETTINGS[s]) for c, s in WAYS], ids=[f"{c} {s}" for c, s in WAYS]
+)
 
 
 def leaves(case: Case, settings: dict, n: int = 1, m: int = 3) -> list[torch.Tensor]:
     packed = "cu_seqlens" in settings
-    return [x.requires_grad_() for x in case.inputs(1 if packed else 2, 4, n, m, S=3 if packed else None, seed=7)]
+    return [
+        x.requires_grad_()
+        for x in case.inputs(1 if packed else 2, 4, n, m, S=3 if packed else None, seed=7)
+    ]
 
 
 @every_way
@@ -57,7 +70,9 @@ def test_gradient_of_the_final_state_alone(case: Case):
     inputs = leaves(case, {})
     _, final = case.scan(*inputs)
     _, expected = case.loop(*inputs)
-    torch.testing.assert_close(torch.autograd.grad(final.sum(), inputs), torch.autograd.grad(expected.sum(), inputs))
+    torch.testing.assert_close(
+        torch.autograd.grad(final.sum(), inputs), torch.autograd.grad(expected.sum(), inputs)
+    )
 
 
 OPS = {
@@ -81,7 +96,9 @@ def test_opcheck(name: str, settings: dict, unchecked):
     with torch.no_grad():
         h, final = op(X, x, h0, *tail)
         saved = (X.detach(), x.detach(), h) if gate else (X.detach(), h)
-        torch.library.opcheck(backward, (torch.randn_like(h), torch.randn_like(final), *saved, h0.detach(), *tail))
+        torch.library.opcheck(
+            backward, (torch.randn_like(h), torch.randn_like(final), *saved, h0.detach(), *tail)
+        )
 
 
 @pytest.mark.parametrize("case", EACH_SCAN, ids=str)
@@ -100,7 +117,9 @@ def test_memory_is_linear_in_time(case: Case):
 
     def allocated(T: int) -> int:
         inputs = [x.requires_grad_() for x in case.inputs(1, T, 2, 3)]
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profile:
             h, final = case.scan(*inputs)
             torch.autograd.grad(h.sum() + final.sum(), inputs)
         return sum(max(event.self_cpu_memory_usage, 0) for event in profile.events())
@@ -108,7 +127,9 @@ def test_memory_is_linear_in_time(case: Case):
     assert allocated(256) < 2.2 * allocated(128)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch.func's own use of it
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
+)  # torch.func's own use of it
 @pytest.mark.parametrize("case", EACH_SCAN, ids=str)
 def test_transforms_of_torch_func(case: Case):
     """Forward mode, reverse mode and vmap of torch.func agree with autograd; so does torch.autograd's own forward mode."""
@@ -126,8 +147,14 @@ def test_transforms_of_torch_func(case: Case):
     slope = sum((g * t).sum() for g, t in zip(expected, tangents, strict=True))
     torch.testing.assert_close(torch.func.jvp(loss, inputs, tangents)[1], slope)
     with torch.autograd.forward_ad.dual_level():
-        duals = [torch.autograd.forward_ad.make_dual(x, t) for x, t in zip(inputs, tangents, strict=True)]
-        torch.testing.assert_close(torch.autograd.forward_ad.unpack_dual(loss(*duals)).tangent, slope)
+        duals = [
+            torch.autograd.forward_ad.make_dual(x, t) for x, t in zip(inputs, tangents, strict=True)
+        ]
+        torch.testing.assert_close(
+            torch.autograd.forward_ad.unpack_dual(loss(*duals)).tangent, slope
+        )
 
-    apart = torch.func.vmap(torch.func.grad(lambda *x: loss(*(y[None] for y in x)), argnums=(0, 1, 2)))(*inputs)
+    apart = torch.func.vmap(
+        torch.func.grad(lambda *x: loss(*(y[None] for y in x)), argnums=(0, 1, 2))
+    )(*inputs)
     torch.testing.assert_close(apart, expected)

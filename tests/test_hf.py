@@ -38,7 +38,13 @@ def quiet():
 def build(mixer="bdlru", seed=0, **changes):
     """A model in double precision, whose weights are large enough that it does not just repeat itself."""
     torch.manual_seed(seed)
-    sizes = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "mixer": mixer, "mixer_options": OPTIONS[mixer]}
+    sizes = {
+        "vocab_size": V,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "mixer": mixer,
+        "mixer_options": OPTIONS[mixer],
+    }
     model = StatemixForCausalLM(StatemixConfig(**{**sizes, **changes}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -58,7 +64,14 @@ def count_calls(model, function):
 
 
 def test_registered_on_import():
-    config = AutoConfig.for_model("statemix", mixer="lstm", mixer_options={"hidden": 8}, vocab_size=11, hidden_size=8, num_hidden_layers=1)
+    config = AutoConfig.for_model(
+        "statemix",
+        mixer="lstm",
+        mixer_options={"hidden": 8},
+        vocab_size=11,
+        hidden_size=8,
+        num_hidden_layers=1,
+    )
     assert isinstance(config, StatemixConfig)
     assert isinstance(AutoModelForCausalLM.from_config(config), StatemixForCausalLM)
 
@@ -69,7 +82,9 @@ def test_saved_and_loaded(mixer, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert loaded.config.to_lm() == model.config.to_lm()
-    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True)
+    )
     torch.testing.assert_close(loaded(ids).logits, model(ids).logits)
 
 
@@ -89,12 +104,20 @@ def test_tied_weights_stay_tied(tmp_path):
 
 def test_first_weights_are_those_of_the_language_model():
     """Nothing draws them a second time: mixers know best how they begin."""
-    config = StatemixConfig(vocab_size=V, hidden_size=16, num_hidden_layers=2, mixer="mamba2", mixer_options=OPTIONS["mamba2"])
+    config = StatemixConfig(
+        vocab_size=V,
+        hidden_size=16,
+        num_hidden_layers=2,
+        mixer="mamba2",
+        mixer_options=OPTIONS["mamba2"],
+    )
     torch.manual_seed(3)
     ours = LanguageModel(config.to_lm())
     torch.manual_seed(3)
     theirs = StatemixForCausalLM(config).model
-    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True)
+    )
 
 
 def test_weights_that_a_checkpoint_lacks_are_drawn(tmp_path):
@@ -139,7 +162,9 @@ def test_left_padding_changes_nothing(mixer):
 @EACH
 def test_chunked_prefill(mixer):
     model, ids = build(mixer), prompt(2, 23)
-    assert torch.equal(model.generate(ids, prefill_chunk_size=5, **GREEDY), model.generate(ids, **GREEDY))
+    assert torch.equal(
+        model.generate(ids, prefill_chunk_size=5, **GREEDY), model.generate(ids, **GREEDY)
+    )
 
 
 @EACH
@@ -153,7 +178,13 @@ def test_beams(mixer):
 
 def test_sampling_follows_its_seed():
     model, ids = build(), prompt(2, 7)
-    sample = {"max_new_tokens": 25, "do_sample": True, "top_k": 10, "temperature": 0.7, "pad_token_id": 0}
+    sample = {
+        "max_new_tokens": 25,
+        "do_sample": True,
+        "top_k": 10,
+        "temperature": 0.7,
+        "pad_token_id": 0,
+    }
 
     def draw(seed, **options):
         torch.manual_seed(seed)
@@ -168,7 +199,9 @@ def test_continuing_from_a_cache(mixer):
     model, ids = build(mixer), prompt(2, 7)
     first = model.generate(ids, **{**GREEDY, "max_new_tokens": 10}, return_dict_in_generate=True)
     assert first.past_key_values.get_seq_length() == 16
-    out = model.generate(first.sequences, past_key_values=first.past_key_values, **{**GREEDY, "max_new_tokens": 15})
+    out = model.generate(
+        first.sequences, past_key_values=first.past_key_values, **{**GREEDY, "max_new_tokens": 15}
+    )
     assert torch.equal(out, model.generate(ids, **GREEDY))
 
 
@@ -208,14 +241,20 @@ def test_recording_changes_no_output(mixer):
 def test_more_candidates_than_a_call_usually_keeps():
     model, ids = build(), prompt(1, 5).repeat(1, 60)
     out = model.generate(ids, **{**GREEDY, "max_new_tokens": 120})
-    assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=100, **{**GREEDY, "max_new_tokens": 120}), out)
+    assert torch.equal(
+        model.generate(ids, prompt_lookup_num_tokens=100, **{**GREEDY, "max_new_tokens": 120}), out
+    )
 
 
 @pytest.fixture(scope="module")
 def counting():
     """A model that has learnt to count in a circle, which it does for ever."""
     torch.manual_seed(0)
-    model = StatemixForCausalLM(StatemixConfig(vocab_size=12, hidden_size=16, num_hidden_layers=1, mixer_options=OPTIONS["bdlru"]))
+    model = StatemixForCausalLM(
+        StatemixConfig(
+            vocab_size=12, hidden_size=16, num_hidden_layers=1, mixer_options=OPTIONS["bdlru"]
+        )
+    )
     optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(60):
         ids = (torch.randint(12, (8, 1)) + torch.arange(24)) % 12
@@ -227,9 +266,14 @@ def counting():
 
 
 def test_prompt_lookup_halves_the_calls_on_repetitive_text(counting):
-    ids, options = (torch.arange(30) % 12)[None], {"max_new_tokens": 60, "do_sample": False, "pad_token_id": 0}
+    ids, options = (
+        (torch.arange(30) % 12)[None],
+        {"max_new_tokens": 60, "do_sample": False, "pad_token_id": 0},
+    )
     greedy, calls = count_calls(counting, lambda: counting.generate(ids, **options))
-    looked, fewer = count_calls(counting, lambda: counting.generate(ids, prompt_lookup_num_tokens=10, **options))
+    looked, fewer = count_calls(
+        counting, lambda: counting.generate(ids, prompt_lookup_num_tokens=10, **options)
+    )
     assert torch.equal(greedy, (torch.arange(90) % 12)[None])
     assert torch.equal(looked, greedy)
     assert calls == 60
@@ -241,7 +285,9 @@ def test_memory_is_constant(mixer):
     """The cache holds the model's states and nothing else, after 5 tokens and after 105."""
     model, sizes = build(mixer), set()
     for tokens in (5, 105):
-        out = model.generate(prompt(2, 7), **{**GREEDY, "max_new_tokens": tokens}, return_dict_in_generate=True)
+        out = model.generate(
+            prompt(2, 7), **{**GREEDY, "max_new_tokens": tokens}, return_dict_in_generate=True
+        )
         assert out.past_key_values.get_seq_length() == 7 + tokens - 1
         sizes.add(out.past_key_values.nbytes)
     assert sizes == {2 * model.model.state_size * 8}
@@ -254,7 +300,9 @@ def test_memory_is_constant_while_guessing(counting):
         sizes.append(keywords["past_key_values"].nbytes)
 
     hook = counting.register_forward_pre_hook(measure, with_kwargs=True)
-    counting.generate(ids, max_new_tokens=300, do_sample=False, prompt_lookup_num_tokens=5, pad_token_id=0)
+    counting.generate(
+        ids, max_new_tokens=300, do_sample=False, prompt_lookup_num_tokens=5, pad_token_id=0
+    )
     hook.remove()
     assert set(sizes) == {0, counting.model.state_size * 4}
 
@@ -263,8 +311,12 @@ def test_memory_is_constant_while_guessing(counting):
 def test_memory_is_constant_after_guessing(way):
     """A cache that was guessed ahead with records nothing more; guessing can begin again."""
     model, ids = build(), prompt(1, 7)
-    guess = {"prompt_lookup_num_tokens": 5} if way == "lookup" else {"assistant_model": build(seed=5)}
-    first = model.generate(ids, **guess, **{**GREEDY, "max_new_tokens": 10}, return_dict_in_generate=True)
+    guess = (
+        {"prompt_lookup_num_tokens": 5} if way == "lookup" else {"assistant_model": build(seed=5)}
+    )
+    first = model.generate(
+        ids, **guess, **{**GREEDY, "max_new_tokens": 10}, return_dict_in_generate=True
+    )
     cache, text, sizes = first.past_key_values, first.sequences, set()
     for _ in range(3):
         text = model.generate(text, past_key_values=cache, **{**GREEDY, "max_new_tokens": 15})
@@ -281,13 +333,20 @@ def test_a_model_that_is_saved_again_can_be_loaded_without_us(tmp_path):
     AutoModelForCausalLM.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
     for directory in (first, second):
         assert sorted(path.name for path in directory.glob("*.py")) == ["statemix_hf.py"]
-        assert json.loads((directory / "config.json").read_text())["auto_map"]["AutoConfig"] == "statemix_hf.StatemixConfig"
+        assert (
+            json.loads((directory / "config.json").read_text())["auto_map"]["AutoConfig"]
+            == "statemix_hf.StatemixConfig"
+        )
     code = f"""
 import sys, transformers
 model = transformers.AutoModelForCausalLM.from_pretrained({str(second)!r}, trust_remote_code=True)
 assert type(model).__name__ == "StatemixForCausalLM"
 """
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "HF_MODULES_CACHE": str(tmp_path / "modules"),
+    }
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, capture_output=True)
 
 
@@ -305,9 +364,13 @@ def test_positions_that_begin_anew_begin_a_sequence():
     parts = [prompt(1, length) for length in lengths]
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     packed = model(torch.cat(parts, 1), position_ids=positions)
-    torch.testing.assert_close(packed.logits, torch.cat([model(part).logits for part in parts], 1), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        packed.logits, torch.cat([model(part).logits for part in parts], 1), rtol=1e-9, atol=1e-9
+    )
     whole = torch.cat(parts, 1)
-    torch.testing.assert_close(model(whole, position_ids=torch.arange(11)[None]).logits, model(whole).logits)
+    torch.testing.assert_close(
+        model(whole, position_ids=torch.arange(11)[None]).logits, model(whole).logits
+    )
 
 
 @EACH
@@ -316,25 +379,41 @@ def test_guessing_goes_on_from_a_cache(mixer, way):
     """The tokens of greedy search, and the states of one reading of the text, no matter who wrote the text before."""
     model, ids = build(mixer), prompt(1, 15)
     greedy = model.generate(ids, **{**GREEDY, "max_new_tokens": 40})
-    guess = {"prompt_lookup_num_tokens": 3} if way == "lookup" else {"assistant_model": build(seed=5)}
+    guess = (
+        {"prompt_lookup_num_tokens": 3} if way == "lookup" else {"assistant_model": build(seed=5)}
+    )
     for mask in (None, torch.ones(1, 30, dtype=torch.long)):
-        cache = model.generate(ids, **{**GREEDY, "max_new_tokens": 15}, return_dict_in_generate=True).past_key_values
+        cache = model.generate(
+            ids, **{**GREEDY, "max_new_tokens": 15}, return_dict_in_generate=True
+        ).past_key_values
         more = {} if mask is None else {"attention_mask": mask}
-        out = model.generate(greedy[:, :30], past_key_values=cache, **guess, **more, **{**GREEDY, "max_new_tokens": 10})
+        out = model.generate(
+            greedy[:, :30],
+            past_key_values=cache,
+            **guess,
+            **more,
+            **{**GREEDY, "max_new_tokens": 10},
+        )
         assert torch.equal(out, greedy[:, :40])
         seen = cache.get_seq_length()
         assert seen in (39, 40)
         fresh = RecurrentCache(2)
         model(out[:, :seen], past_key_values=fresh)
-        for ours, theirs in zip(cache.layers[1].tensors()[-2:], fresh.layers[1].tensors()[-2:], strict=True):
+        for ours, theirs in zip(
+            cache.layers[1].tensors()[-2:], fresh.layers[1].tensors()[-2:], strict=True
+        ):
             torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-        assert torch.equal(model.generate(out, past_key_values=cache, **{**GREEDY, "max_new_tokens": 15}), greedy)
+        assert torch.equal(
+            model.generate(out, past_key_values=cache, **{**GREEDY, "max_new_tokens": 15}), greedy
+        )
 
 
 def test_guessing_from_a_cache_needs_the_whole_text():
     model, ids = build(), prompt(1, 15)
     cache = model.generate(ids, **GREEDY, return_dict_in_generate=True).past_key_values
-    with pytest.raises(ValueError, match="must be the whole text: the cache has seen 39 tokens, and 3 came"):
+    with pytest.raises(
+        ValueError, match="must be the whole text: the cache has seen 39 tokens, and 3 came"
+    ):
         model.generate(prompt(1, 3), past_key_values=cache, prompt_lookup_num_tokens=3, **GREEDY)
 
 
@@ -351,16 +430,23 @@ def test_a_cache_goes_back(mixer):
     ours = model(ids[:, 17:], past_key_values=cache).logits
     torch.testing.assert_close(ours, model(ids).logits[:, 17:], rtol=1e-9, atol=1e-9)
     cache.reset()
-    torch.testing.assert_close(model(ids, past_key_values=cache).logits, model(ids).logits, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        model(ids, past_key_values=cache).logits, model(ids).logits, rtol=1e-9, atol=1e-9
+    )
 
 
 def test_a_copied_cache_is_another():
     """One prefix, several continuations."""
     model, ids = build(), prompt(1, 9)
-    cache = model.generate(ids, **{**GREEDY, "max_new_tokens": 1}, return_dict_in_generate=True).past_key_values
+    cache = model.generate(
+        ids, **{**GREEDY, "max_new_tokens": 1}, return_dict_in_generate=True
+    ).past_key_values
     for tail in (prompt(1, 4), prompt(1, 6)):
         whole = torch.cat([ids, tail], 1)
-        assert torch.equal(model.generate(whole, past_key_values=copy.deepcopy(cache), **GREEDY), model.generate(whole, **GREEDY))
+        assert torch.equal(
+            model.generate(whole, past_key_values=copy.deepcopy(cache), **GREEDY),
+            model.generate(whole, **GREEDY),
+        )
     assert cache.get_seq_length() == 9
 
 
@@ -382,7 +468,9 @@ def test_packed_rows_do_not_meet():
     model, lengths = build(), [4, 1, 6]
     ids = prompt(1, 11)
     packed = model(ids, cu_seq_lens_q=bounds(lengths), labels=ids)
-    parts = [model(part, labels=part if part.shape[1] > 1 else None) for part in ids.split(lengths, 1)]
+    parts = [
+        model(part, labels=part if part.shape[1] > 1 else None) for part in ids.split(lengths, 1)
+    ]
     torch.testing.assert_close(packed.logits, torch.cat([part.logits for part in parts], 1))
     torch.testing.assert_close(packed.loss, (3 * parts[0].loss + 5 * parts[2].loss) / 8)
 
@@ -418,14 +506,23 @@ def test_the_loss_in_chunks_and_with_checkpoints():
     model.config.chunked_loss = True
     chunked, again = gradients()
     assert chunked.logits is None
-    torch.testing.assert_close(chunked.loss.float(), plain.loss)  # that of transformers is always in float32
+    torch.testing.assert_close(
+        chunked.loss.float(), plain.loss
+    )  # that of transformers is always in float32
     torch.testing.assert_close([g.float() for g in again], [g.float() for g in truth])
 
 
 def test_trainer(tmp_path):
     torch.manual_seed(0)
-    model = StatemixForCausalLM(StatemixConfig(vocab_size=12, hidden_size=16, num_hidden_layers=2, mixer_options=OPTIONS["bdlru"]))
-    rows = [{"input_ids": ids, "labels": ids} for ids in (torch.arange(k, k + 16) % 12 for k in range(64))]
+    model = StatemixForCausalLM(
+        StatemixConfig(
+            vocab_size=12, hidden_size=16, num_hidden_layers=2, mixer_options=OPTIONS["bdlru"]
+        )
+    )
+    rows = [
+        {"input_ids": ids, "labels": ids}
+        for ids in (torch.arange(k, k + 16) % 12 for k in range(64))
+    ]
     arguments = TrainingArguments(
         output_dir=str(tmp_path), max_steps=40, per_device_train_batch_size=8, learning_rate=0.02, gradient_checkpointing=True,
         gradient_accumulation_steps=2, logging_steps=10, report_to=[], use_cpu=True, save_steps=40, disable_tqdm=True,
@@ -436,7 +533,9 @@ def test_trainer(tmp_path):
     trainer.train()
     assert trainer.evaluate()["eval_loss"] < before / 2
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-40")
-    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True)
+    )
 
 
 def test_a_larger_vocabulary():
@@ -453,11 +552,26 @@ def test_a_larger_vocabulary():
     [
         (lambda m: m(torch.tensor([[V]])), f"A token id must be in 0 .. {V - 1}"),
         (lambda m: m(), "either `input_ids` or `inputs_embeds`"),
-        (lambda m: m(prompt(1, 3), attention_mask=torch.ones(1, 2)), "`attention_mask` must have one entry a token"),
-        (lambda m: m(prompt(1, 3), labels=prompt(1, 3), logits_to_keep=1), "`logits_to_keep` must be 0 with `labels`"),
-        (lambda m: m(prompt(1, 3), cu_seq_lens_q=bounds([3]), past_key_values=RecurrentCache(2)), "cannot go on from a cache"),
-        (lambda m: m.generate(prompt(1, 3), cache_implementation="static", **GREEDY), "nothing to make static"),
-        (lambda m: RecurrentCache(2).crop(-1), "can go back by 0 tokens at most, got 1. Call `activate_past_recording`"),
+        (
+            lambda m: m(prompt(1, 3), attention_mask=torch.ones(1, 2)),
+            "`attention_mask` must have one entry a token",
+        ),
+        (
+            lambda m: m(prompt(1, 3), labels=prompt(1, 3), logits_to_keep=1),
+            "`logits_to_keep` must be 0 with `labels`",
+        ),
+        (
+            lambda m: m(prompt(1, 3), cu_seq_lens_q=bounds([3]), past_key_values=RecurrentCache(2)),
+            "cannot go on from a cache",
+        ),
+        (
+            lambda m: m.generate(prompt(1, 3), cache_implementation="static", **GREEDY),
+            "nothing to make static",
+        ),
+        (
+            lambda m: RecurrentCache(2).crop(-1),
+            "can go back by 0 tokens at most, got 1. Call `activate_past_recording`",
+        ),
         (lambda m: RecurrentCache(2).crop(3), "takes minus the number of tokens to remove, got 3"),
     ],
 )

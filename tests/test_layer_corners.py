@@ -8,7 +8,16 @@ import torch
 from test_layer_op import LAYERS, by_projections, make, needs_kernel
 from torch.nn import functional as F
 
-from statemix import BDLRU, LanguageModel, LMConfig, block_scan, companion_scan, gated_block_scan, gated_companion_scan, hop_scan
+from statemix import (
+    BDLRU,
+    LanguageModel,
+    LMConfig,
+    block_scan,
+    companion_scan,
+    gated_block_scan,
+    gated_companion_scan,
+    hop_scan,
+)
 from statemix.layers import build_mixer
 from statemix.models import next_token_loss
 from statemix.ops import layer as layer_op
@@ -35,7 +44,9 @@ def applied_thrice(layer, x):
     return layer(x + y, state)[0]
 
 
-@pytest.mark.parametrize("kernel", [pytest.param(True, marks=needs_kernel), False], ids=["kernel", "plain body"])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param(True, marks=needs_kernel), False], ids=["kernel", "plain body"]
+)
 @LAYERS
 def test_gradients_with_a_graph_where_inputs_depend_on_each_other(cls, kernel):
     layer = make(cls, 3, 2, save_memory=not kernel)
@@ -44,15 +55,24 @@ def test_gradients_with_a_graph_where_inputs_depend_on_each_other(cls, kernel):
     plain, found = by_projections(layer), []
     for module, own in ((layer, x), (plain, x.double())):
         leaves = [own.requires_grad_(), *module.parameters()]
-        first = torch.autograd.grad(applied_thrice(module, own).square().sum(), leaves, create_graph=True)
+        first = torch.autograd.grad(
+            applied_thrice(module, own).square().sum(), leaves, create_graph=True
+        )
         second = torch.autograd.grad(sum(d.square().sum() for d in first), leaves)
         found.append((*first, *second))
-    assert all(relative(ours, truth) < (1e-4 if kernel else 1e-10) for ours, truth in zip(*found, strict=True))
+    assert all(
+        relative(ours, truth) < (1e-4 if kernel else 1e-10)
+        for ours, truth in zip(*found, strict=True)
+    )
 
 
 def test_gradients_with_a_graph_of_a_tied_head():
     torch.manual_seed(0)
-    E, targets, found = torch.randn(5, 4, dtype=torch.float64, requires_grad=True), torch.tensor([1, 4, -100, 0]), []
+    E, targets, found = (
+        torch.randn(5, 4, dtype=torch.float64, requires_grad=True),
+        torch.tensor([1, 4, -100, 0]),
+        [],
+    )
     x = E[torch.tensor([0, 2, 2, 3])].tanh()
     for loss in (next_token_loss(x, E, targets, chunk=3), F.cross_entropy(x @ E.T, targets)):
         (first,) = torch.autograd.grad(loss, E, create_graph=True)
@@ -66,26 +86,40 @@ def test_gradients_with_a_graph_of_a_tied_head():
 def test_tokens_outside_the_table_are_refused(cls, wrong):
     tokens = torch.zeros(2, 9, dtype=torch.int64)
     tokens[1, 4] = wrong
-    with pytest.raises(IndexError, match=f"`tokens` must name rows of the table, 0 .. 6, got {wrong}"):
+    with pytest.raises(
+        IndexError, match=f"`tokens` must name rows of the table, 0 .. 6, got {wrong}"
+    ):
         make(cls, 3, 2).forward_lookup(torch.randn(7, 6), tokens)
 
 
-@pytest.mark.parametrize("tokens", [torch.zeros(2, 9), torch.zeros(9, dtype=torch.int64)], ids=["floats", "one axis"])
+@pytest.mark.parametrize(
+    "tokens", [torch.zeros(2, 9), torch.zeros(9, dtype=torch.int64)], ids=["floats", "one axis"]
+)
 def test_tokens_are_integers_of_two_axes(tokens):
     with pytest.raises(TypeError, match=r"`tokens` must be integers with the axes \(B, T\), got"):
         make(BDLRU, 3, 2).forward_lookup(torch.randn(7, 6), tokens)
 
 
-@pytest.mark.parametrize(("dtype", "save_memory"), HALVES, ids=["autocast", "bfloat16", "bfloat16, save"])
+@pytest.mark.parametrize(
+    ("dtype", "save_memory"), HALVES, ids=["autocast", "bfloat16", "bfloat16, save"]
+)
 @LAYERS
 def test_looking_up_in_half_precision_adds_no_errors(cls, dtype, save_memory):
     """Thousands of steps read the same few rows: summed in bfloat16, their gradients would stall."""
-    layer, table, tokens = make(cls, 3, 2, save_memory=save_memory), torch.randn(4, 6), torch.randint(0, 4, (8, 500))
+    layer, table, tokens = (
+        make(cls, 3, 2, save_memory=save_memory),
+        torch.randn(4, 6),
+        torch.randint(0, 4, (8, 500)),
+    )
     found = []
     for look_up in (True, False):
         own, rows = copy.deepcopy(layer).to(dtype), table.to(dtype).requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
-            y = own.forward_lookup(rows, tokens)[0] if look_up else own(F.embedding(tokens, rows))[0]
+            y = (
+                own.forward_lookup(rows, tokens)[0]
+                if look_up
+                else own(F.embedding(tokens, rows))[0]
+            )
         y.float().square().mean().backward()
         found.append([p.grad for p in own.parameters()])
     exact, rows = by_projections(layer), table.double()
@@ -105,9 +139,14 @@ def test_memory_is_saved_under_autocast_too(cls):
             kept[save_memory] += y.nbytes
             return y
 
-        with torch.autocast("cpu", torch.bfloat16), torch.autograd.graph.saved_tensors_hooks(count, lambda y: y):
+        with (
+            torch.autocast("cpu", torch.bfloat16),
+            torch.autograd.graph.saved_tensors_hooks(count, lambda y: y),
+        ):
             y, state = layer(x)
-        gradients[save_memory] = torch.autograd.grad(y.float().sum() + state.sum(), list(layer.parameters()))
+        gradients[save_memory] = torch.autograd.grad(
+            y.float().sum() + state.sum(), list(layer.parameters())
+        )
     assert kept[True] < kept[False] / 4
     torch.testing.assert_close(gradients[True], gradients[False], rtol=0, atol=0)
 
@@ -116,7 +155,11 @@ def test_memory_is_saved_under_autocast_too(cls):
 @pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
 def test_a_backward_pass_under_autocast(save_memory):
     """What was computed in float32 has gradients of float32, wherever backward is called."""
-    layer, table, tokens = make(BDLRU, 9, 3, save_memory=save_memory), torch.randn(5, 6), torch.randint(0, 5, (2, 40))
+    layer, table, tokens = (
+        make(BDLRU, 9, 3, save_memory=save_memory),
+        torch.randn(5, 6),
+        torch.randint(0, 5, (2, 40)),
+    )
     found = []
     for enabled in (False, True):
         leaves = [table.clone().requires_grad_(), *layer.parameters()]
@@ -165,13 +208,26 @@ def test_a_nan_of_either_sign_is_seen(gate, sign):
 
 def test_a_model_with_tied_weights_has_second_derivatives():
     torch.manual_seed(0)
-    model = LanguageModel(LMConfig(7, 4, 1, "bdlru", {"n_blocks": 2, "block_size": 2}, tie=True)).double()
+    model = LanguageModel(
+        LMConfig(7, 4, 1, "bdlru", {"n_blocks": 2, "block_size": 2}, tie=True)
+    ).double()
     tokens, found = torch.randint(0, 7, (2, 5)), []
     for fused in (True, False):
         x, _ = model.features(tokens)
-        loss = next_token_loss(x, model.head.weight, tokens) if fused else F.cross_entropy(model.head(x).flatten(0, 1), tokens.flatten())
+        loss = (
+            next_token_loss(x, model.head.weight, tokens)
+            if fused
+            else F.cross_entropy(model.head(x).flatten(0, 1), tokens.flatten())
+        )
         first = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
-        found.append((*first, *torch.autograd.grad(sum(d.square().sum() for d in first), list(model.parameters()))))
+        found.append(
+            (
+                *first,
+                *torch.autograd.grad(
+                    sum(d.square().sum() for d in first), list(model.parameters())
+                ),
+            )
+        )
     torch.testing.assert_close(*found, rtol=1e-8, atol=1e-10)
 
 
@@ -189,7 +245,9 @@ def scans_with_padding():
         "companion": lambda b: companion_scan(padded(1, 2), b, mask=mask)[0],
         "gated block": lambda b: gated_block_scan(padded(1, 1, 2), b[..., None], mask=mask)[0],
         "gated companion": lambda b: gated_companion_scan(padded(1, 3), b, mask=mask)[0],
-        "observer": lambda b: expanded_companion_scan(padded(1, 3), b, form="observer", mask=mask)[0],
+        "observer": lambda b: expanded_companion_scan(padded(1, 3), b, form="observer", mask=mask)[
+            0
+        ],
     }
 
 
@@ -234,7 +292,10 @@ def test_a_scan_of_ones_own_is_used_at_every_size():
 def test_steps_begin_at_zero():
     b_t = torch.randn(2, 3)
     assert torch.equal(block_step(torch.randn(2, 3, 3), b_t, None), b_t)
-    assert torch.equal(companion_step(torch.randn(2, 3, 4), b_t, None), torch.cat([b_t[..., None], torch.zeros(2, 3, 3)], -1))
+    assert torch.equal(
+        companion_step(torch.randn(2, 3, 4), b_t, None),
+        torch.cat([b_t[..., None], torch.zeros(2, 3, 3)], -1),
+    )
 
 
 def test_lstm_in_half_precision():
@@ -244,5 +305,7 @@ def test_lstm_in_half_precision():
 
 
 def test_the_parallel_scan_on_meta():
-    h, final = hop_scan(torch.randn(1, 5, 2, 3, 3, device="meta"), torch.randn(1, 5, 2, 3, device="meta"))
+    h, final = hop_scan(
+        torch.randn(1, 5, 2, 3, 3, device="meta"), torch.randn(1, 5, 2, 3, device="meta")
+    )
     assert (h.shape, final.shape) == ((1, 5, 2, 3), (1, 2, 3))

@@ -59,15 +59,23 @@ def everything(layer, x, state, options):
 def everything_of(call, layer, x, state, options):
     x, state = x.clone().requires_grad_(), None if state is None else state.clone().requires_grad_()
     y, final = call(x, state, **options)
-    weights = (torch.linspace(-1, 1, y.numel()).view(y.shape), torch.linspace(1, -1, final.numel()).view(final.shape))
+    weights = (
+        torch.linspace(-1, 1, y.numel()).view(y.shape),
+        torch.linspace(1, -1, final.numel()).view(final.shape),
+    )
     loss = (y * weights[0].to(y)).sum() + (final * weights[1].to(final)).sum()
     leaves = [x, *layer.parameters(), *([] if state is None else [state])]
-    return [z.detach().double() for z in (y, final, *torch.autograd.grad(loss, leaves, materialize_grads=True))]
+    return [
+        z.detach().double()
+        for z in (y, final, *torch.autograd.grad(loss, leaves, materialize_grads=True))
+    ]
 
 
 def assert_same(layer, x, state, options, rtol=2e-5):
     assert layer.is_one_op(x)
-    exact = everything(by_projections(layer), x.double(), None if state is None else state.double(), options)
+    exact = everything(
+        by_projections(layer), x.double(), None if state is None else state.double(), options
+    )
     for ours, truth in zip(everything(layer, x, state, options), exact, strict=True):
         assert (ours - truth).norm() <= rtol * truth.norm() + 1e-12
 
@@ -119,7 +127,17 @@ def test_plain_body_is_the_layer(cls, setting):
 @LAYERS
 def test_plain_body_in_float32_is_the_kernel(cls):
     layer = make(cls, 9, 4)
-    arguments = (torch.randn(2, T, 6), None, layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, None, None, None)
+    arguments = (
+        torch.randn(2, T, 6),
+        None,
+        layer.W_g.weight,
+        layer.W_g.bias,
+        layer.W_v.weight,
+        layer.W_o.weight,
+        None,
+        None,
+        None,
+    )
     with torch.no_grad():
         plain = BODIES["recurrent_layer"](*arguments, "softmax", cls is BDLRU, False)
         ours = torch.ops.statemix.recurrent_layer(*arguments, "softmax", cls is BDLRU, False)
@@ -147,7 +165,9 @@ def test_nothing_large_is_saved(cls):
     for save_memory in (False, True):
         layer = make(cls, n, m, save_memory=save_memory)
         saved = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda y, saved=saved: saved.append(y.numel()) or y, lambda y: y):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda y, saved=saved: saved.append(y.numel()) or y, lambda y: y
+        ):
             layer(x)[0].sum()
         sizes[save_memory] = sum(saved) - sum(p.numel() for p in layer.parameters()) - x.numel()
     rows = n * m if cls is BDLRU else n
@@ -177,17 +197,38 @@ def test_op_is_well_formed(cls):
     layer = make(cls, 3, 2)
     x = torch.randn(2, 20, 6, requires_grad=True)
     table, tokens = torch.randn(7, 6, requires_grad=True), torch.randint(0, 7, (2, 20))
-    weights = (layer.W_g.weight, layer.W_g.bias, layer.W_v.weight, layer.W_o.weight, torch.randn(2, 3, 2), None, None)
+    weights = (
+        layer.W_g.weight,
+        layer.W_g.bias,
+        layer.W_v.weight,
+        layer.W_o.weight,
+        torch.randn(2, 3, 2),
+        None,
+        None,
+    )
     for keep, inputs in itertools.product((False, True), ((x, None), (table, tokens))):
-        tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+        tests = (
+            "test_schema",
+            "test_autograd_registration",
+            "test_faketensor",
+            "test_aot_dispatch_dynamic",
+        )
         arguments = (*inputs, *weights, "softmax", cls is BDLRU, keep)
-        torch.library.opcheck(torch.ops.statemix.recurrent_layer.default, arguments, test_utils=tests)
+        torch.library.opcheck(
+            torch.ops.statemix.recurrent_layer.default, arguments, test_utils=tests
+        )
 
 
-TABLES = [pytest.param(torch.float32, False, marks=needs_kernel), (torch.float32, True), (torch.float64, True)]
+TABLES = [
+    pytest.param(torch.float32, False, marks=needs_kernel),
+    (torch.float32, True),
+    (torch.float64, True),
+]
 
 
-@pytest.mark.parametrize(("dtype", "save_memory"), TABLES, ids=["kernel", "kernel, save", "plain body"])
+@pytest.mark.parametrize(
+    ("dtype", "save_memory"), TABLES, ids=["kernel", "kernel, save", "plain body"]
+)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("m", "n"), SIZES)
 @LAYERS
@@ -195,9 +236,15 @@ def test_rows_of_a_table(cls, m, n, dtype, save_memory, threads, monkeypatch):
     """Looked up in one op, the layer is `forward` of the looked-up inputs, with all gradients; tokens repeat, and some never come."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     layer = make(cls, n, m, save_memory=save_memory, learn_initial_state=m % 2 == 0).to(dtype)
-    table, tokens, plain = torch.randn(11, 6, dtype=dtype), torch.randint(0, 9, (3, T)), by_projections(layer)
+    table, tokens, plain = (
+        torch.randn(11, 6, dtype=dtype),
+        torch.randint(0, 9, (3, T)),
+        by_projections(layer),
+    )
     assert layer.is_one_op(table, tokens)
-    ours = everything_of(lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {})
+    ours = everything_of(
+        lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {}
+    )
     exact = everything_of(lambda x, state: plain(x[tokens], state), plain, table.double(), None, {})
     for one, truth in zip(ours, exact, strict=True):
         assert (one - truth).norm() <= 2e-5 * truth.norm() + 1e-12
@@ -235,7 +282,9 @@ def test_replaced_forwards_and_global_hooks_are_heard(cls):
     layer.W_o.forward = lambda h: torch.zeros(*h.shape[:2], 6)
     assert layer(x)[0].abs().max() == 0
     del layer.W_o.forward
-    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: heard.append(type(module).__name__))
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: heard.append(type(module).__name__)
+    )
     layer(x)
     handle.remove()
     assert heard.count("Projection") == 2
@@ -245,7 +294,9 @@ def test_replaced_forwards_and_global_hooks_are_heard(cls):
 @needs_kernel
 @LAYERS
 def test_outputs_may_be_changed_in_place(cls, monkeypatch):
-    monkeypatch.setattr("statemix.kernels.cpu.pool.SMALLEST", 1)  # large outputs come from recycled blocks
+    monkeypatch.setattr(
+        "statemix.kernels.cpu.pool.SMALLEST", 1
+    )  # large outputs come from recycled blocks
     layer, x = make(cls, 3, 2), torch.randn(2, 20, 6, requires_grad=True)
     y, state = layer(x)
     y += x
@@ -289,28 +340,45 @@ def test_small_inputs_go_by_projections(cls, monkeypatch):
     assert make(cls, 3, 2, save_memory=True).is_one_op(torch.randn(1, 2, 6))
 
 
-@pytest.mark.parametrize("sizes", [Sizes(5, 3, 3, 4), Sizes(8, 2, 1, 3), Sizes(17, 1, 1, 2), Sizes(16, 4, 4, 5)])
+@pytest.mark.parametrize(
+    "sizes", [Sizes(5, 3, 3, 4), Sizes(8, 2, 1, 3), Sizes(17, 1, 1, 2), Sizes(16, 4, 4, 5)]
+)
 def test_packing_is_a_bijection(sizes):
     n, m, rows, _ = sizes
-    W_g, W_v, W_o = torch.randn(n * rows * (m + 1), 3), torch.randn(n * rows, 3), torch.randn(2, n * m)
+    W_g, W_v, W_o = (
+        torch.randn(n * rows * (m + 1), 3),
+        torch.randn(n * rows, 3),
+        torch.randn(2, n * m),
+    )
     packed = pack_inputs(W_g, W_v, sizes)
     assert packed.shape == (sizes.inputs, 3)
     torch.testing.assert_close(unpack_inputs(packed, sizes), (W_g, W_v), rtol=0, atol=0)
     torch.testing.assert_close(unpack_outputs(pack_outputs(W_o, sizes), sizes), W_o, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("sizes", [Sizes(5, 3, 3, 3), Sizes(8, 2, 1, 2), Sizes(17, 1, 1, 1), Sizes(16, 4, 4, 4)])
+@pytest.mark.parametrize(
+    "sizes", [Sizes(5, 3, 3, 3), Sizes(8, 2, 1, 2), Sizes(17, 1, 1, 1), Sizes(16, 4, 4, 4)]
+)
 def test_packing_differences(sizes):
     """What a softmax is left unchanged by; gradients go back by the adjoint."""
     n, m, rows, _ = sizes
-    W_g, W_v = torch.randn(n * rows * (m + 1), 3, dtype=torch.float64), torch.randn(n * rows, 3, dtype=torch.float64)
+    W_g, W_v = (
+        torch.randn(n * rows * (m + 1), 3, dtype=torch.float64),
+        torch.randn(n * rows, 3, dtype=torch.float64),
+    )
     packed = pack_inputs(W_g, W_v, sizes)
     assert packed.shape == (sizes.inputs, 3)
-    moved = (W_g.view(-1, m + 1, 3) + torch.randn(n * rows, 1, 3, dtype=torch.float64)).view(W_g.shape)
+    moved = (W_g.view(-1, m + 1, 3) + torch.randn(n * rows, 1, 3, dtype=torch.float64)).view(
+        W_g.shape
+    )
     torch.testing.assert_close(pack_inputs(moved, W_v, sizes), packed)
     gradient = torch.randn_like(packed)
-    back = sum((a * b).sum() for a, b in zip(unpack_inputs(gradient, sizes), (W_g, W_v), strict=True))
-    filled = pack_inputs(torch.ones_like(W_g), torch.ones_like(W_v), Sizes(n, m, rows, m + 1)).view(-1, m + 2, 8, 3)[:, 1:]
+    back = sum(
+        (a * b).sum() for a, b in zip(unpack_inputs(gradient, sizes), (W_g, W_v), strict=True)
+    )
+    filled = pack_inputs(torch.ones_like(W_g), torch.ones_like(W_v), Sizes(n, m, rows, m + 1)).view(
+        -1, m + 2, 8, 3
+    )[:, 1:]
     real = filled.reshape(packed.shape) != 0  # lanes that hold a block
     torch.testing.assert_close(back, (gradient * packed * real).sum())
 
@@ -328,7 +396,9 @@ def test_gates_of_any_size_are_a_softmax(cls, m):
             truth, final = copy.deepcopy(layer).double()(x.double())
             y, state = layer(x)
         torch.testing.assert_close(y.double(), truth, rtol=0, atol=2e-3 * float(truth.abs().max()))
-        torch.testing.assert_close(state.double(), final, rtol=0, atol=2e-3 * float(final.abs().max()))
+        torch.testing.assert_close(
+            state.double(), final, rtol=0, atol=2e-3 * float(final.abs().max())
+        )
     x[0, 5, 0] = float("nan")
     with torch.no_grad():
         y, _ = layer(x)
@@ -351,5 +421,9 @@ def test_a_table_has_the_same_bits_on_two_threads(cls, monkeypatch):
     each = []
     for threads in (1, 2):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        each.append(everything_of(lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {}))
+        each.append(
+            everything_of(
+                lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {}
+            )
+        )
     torch.testing.assert_close(each[0], each[1], rtol=0, atol=0)

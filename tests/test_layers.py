@@ -17,11 +17,17 @@ from statemix.ops import normalise
 D = 6
 VARIANTS = [
     *[(cls, {"gate": gate}) for cls in (BDLRU, HLRU) for gate in NORMALISERS],
-    *[(cls, {"selectivity": s, "learn_initial_state": True}) for cls in (BDLRU, HLRU) for s in ("full", "pointwise", "none")],
+    *[
+        (cls, {"selectivity": s, "learn_initial_state": True})
+        for cls in (BDLRU, HLRU)
+        for s in ("full", "pointwise", "none")
+    ],
     (HLRU, {"form": "observer"}),
     (HLRU, {"form": "observer", "learn_initial_state": True}),
 ]
-every_variant = pytest.mark.parametrize(("cls", "options"), VARIANTS, ids=[f"{c.__name__} {o}" for c, o in VARIANTS])
+every_variant = pytest.mark.parametrize(
+    ("cls", "options"), VARIANTS, ids=[f"{c.__name__} {o}" for c, o in VARIANTS]
+)
 
 
 def make(cls, options, n=3, m=2, seed=0) -> nn.Module:
@@ -43,7 +49,12 @@ def stepped(mixer, x, state=None):
 
 
 @every_variant
-@given(T=st.sampled_from([1, 2, 5, 11]), m=st.sampled_from([1, 2, 3, 5]), seed=st.integers(0, 999), given_state=st.booleans())
+@given(
+    T=st.sampled_from([1, 2, 5, 11]),
+    m=st.sampled_from([1, 2, 3, 5]),
+    seed=st.integers(0, 999),
+    given_state=st.booleans(),
+)
 def test_forward_is_step_is_split_is_packed_is_padded(cls, options, T, m, seed, given_state):
     mixer = make(cls, options, m=m, seed=seed)
     x = torch.randn(2, T, D, dtype=torch.float64)
@@ -80,7 +91,9 @@ def test_bdlru_is_the_papers_equations():
             for i in range(m):
                 raw = [weight[k, i, j] @ x[0, t] + bias[k, i, j] for j in range(m + 1)]
                 total = sum(g.exp() for g in raw)
-                new[k, i] = sum(raw[j].exp() / total * h[k, j] for j in range(m)) + raw[m].exp() / total * (W_v[k, i] @ x[0, t])
+                new[k, i] = sum(raw[j].exp() / total * h[k, j] for j in range(m)) + raw[
+                    m
+                ].exp() / total * (W_v[k, i] @ x[0, t])
         h = new
         torch.testing.assert_close(mixer(x)[0][0, t], torch.einsum("dki,ki->d", W_o, h))
     torch.testing.assert_close(mixer(x)[1][0], h)
@@ -96,7 +109,9 @@ def test_hlru_is_the_papers_equations():
         w = normalise(torch.einsum("kjd,d->kj", weight, x[0, t]) + bias)
         h = sum(w[:, i] * past[i] for i in range(m)) + w[:, m] * (mixer.W_v.weight @ x[0, t])
         past = [h, *past[:-1]]
-        torch.testing.assert_close(mixer(x)[0][0, t], mixer.W_o.weight @ torch.stack(past, -1).flatten())
+        torch.testing.assert_close(
+            mixer(x)[0][0, t], mixer.W_o.weight @ torch.stack(past, -1).flatten()
+        )
     torch.testing.assert_close(mixer(x)[1][0], torch.stack(past, -1))
 
 
@@ -151,7 +166,10 @@ def test_pointwise_gates_see_their_own_channel_alone():
 @pytest.mark.parametrize("selectivity", ["full", "pointwise", "none"])
 @pytest.mark.parametrize("n", [3, 6])
 def test_sharpening_multiplies_all_raw_gates_by_the_factor(cls, selectivity, n):
-    mixer, x = make(cls, {"selectivity": selectivity}, n=n), torch.randn(2, 5, D, dtype=torch.float64)
+    mixer, x = (
+        make(cls, {"selectivity": selectivity}, n=n),
+        torch.randn(2, 5, D, dtype=torch.float64),
+    )
     before = mixer.W_g(x).clone()
     mixer.sharpen(2.0)
     torch.testing.assert_close(mixer.W_g(x), 2.0 * before, rtol=0, atol=0)
@@ -186,7 +204,9 @@ def test_low_precision_step_is_forward(cls, options, dtype):
     y_step, state_step = stepped(mixer, x)
     assert state.dtype == state_step.dtype == torch.float32
     torch.testing.assert_close(state_step, state, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(y_step, y, rtol=2 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps)
+    torch.testing.assert_close(
+        y_step, y, rtol=2 * torch.finfo(dtype).eps, atol=4 * torch.finfo(dtype).eps
+    )
 
 
 @pytest.mark.parametrize("cls", [BDLRU, HLRU])
@@ -238,7 +258,12 @@ def test_autocast(cls):
     with torch.autocast("cpu", torch.bfloat16):
         y, state = mixer(x)
         y_t, state_t = mixer.step(x[:, 0])
-    assert (y.dtype, state.dtype, y_t.dtype, state_t.dtype) == (torch.bfloat16, torch.float32, torch.bfloat16, torch.float32)
+    assert (y.dtype, state.dtype, y_t.dtype, state_t.dtype) == (
+        torch.bfloat16,
+        torch.float32,
+        torch.bfloat16,
+        torch.float32,
+    )
     torch.testing.assert_close(y.float(), mixer(x)[0], rtol=0.05, atol=1e-4)
     y.float().sum().backward()
     assert all(p.grad.dtype == torch.float32 for p in mixer.parameters())
@@ -265,8 +290,13 @@ def test_copies_and_state_dicts(cls, options):
 
 
 def test_repr_tells_the_sizes():
-    assert "d_model=6, n_blocks=3, block_size=2, gate='softmax', selectivity='full'" in repr(BDLRU(D, 3, 2))
-    assert "d_model=6, n_channels=3, order=2, gate='relu', selectivity='full', form='controller'" in repr(HLRU(D, 3, 2, gate="relu"))
+    assert "d_model=6, n_blocks=3, block_size=2, gate='softmax', selectivity='full'" in repr(
+        BDLRU(D, 3, 2)
+    )
+    assert (
+        "d_model=6, n_channels=3, order=2, gate='relu', selectivity='full', form='controller'"
+        in repr(HLRU(D, 3, 2, gate="relu"))
+    )
 
 
 @pytest.fixture
@@ -319,7 +349,13 @@ class Typed(Cumsum):
     """Options of every type that is checked, and one of a type that is not."""
 
     def __init__(
-        self, d_model: int, on: bool = True, size: "int" = 1, rate: float = 1.0, least: int | None = None, sizes: tuple[int, ...] = ()
+        self,
+        d_model: int,
+        on: bool = True,
+        size: "int" = 1,
+        rate: float = 1.0,
+        least: int | None = None,
+        sizes: tuple[int, ...] = (),
     ):
         super().__init__(d_model, rate)
 
@@ -375,19 +411,25 @@ class NoSize(nn.Module):
 def test_registration_errors(own_mixers):
     with pytest.raises(TypeError, match="NoStep must define `step` to be a mixer"):
         register_mixer("nostep")(NoStep)
-    with pytest.raises(TypeError, match="`NoMask.forward` must take x, state, cu_seqlens, mask: mask missing"):
+    with pytest.raises(
+        TypeError, match="`NoMask.forward` must take x, state, cu_seqlens, mask: mask missing"
+    ):
         register_mixer("nomask")(NoMask)
     with pytest.raises(TypeError, match="A mixer must be a subclass of nn.Module"):
         register_mixer("function")(lambda x: x)
     with pytest.raises(TypeError, match="`register_mixer` takes a name"):
         register_mixer(Cumsum)
     with pytest.raises(
-        ValueError, match="The mixer name 'bdlru' is taken by statemix.layers.bdlru.BDLRU. Choose another for test_layers.Cumsum"
+        ValueError,
+        match="The mixer name 'bdlru' is taken by statemix.layers.bdlru.BDLRU. Choose another for test_layers.Cumsum",
     ):
         register_mixer("bdlru")(Cumsum)
     with pytest.raises(ValueError, match="Unknown mixer 'bdrlu'. Available: bdlru, hlru"):
         build_mixer("bdrlu", D, {})
-    with pytest.raises(ValueError, match="Unknown option of mixer 'bdlru': 'block_sise'. Available: n_blocks, block_size, gate"):
+    with pytest.raises(
+        ValueError,
+        match="Unknown option of mixer 'bdlru': 'block_sise'. Available: n_blocks, block_size, gate",
+    ):
         build_mixer("bdlru", D, {"n_blocks": 1, "block_sise": 3})
     with pytest.raises(ValueError, match="The mixer 'bdlru' needs block_size: got n_blocks"):
         build_mixer("bdlru", D, {"n_blocks": 1})
@@ -415,7 +457,12 @@ def test_models_say_what_a_mixer_must_return(own_mixers, model):
     else:
         made = Tagger(ModelConfig("narrow", {}, width=D, layers=1), vocab=8, classes=3)
     tokens = torch.zeros(2, 5, dtype=torch.long)
-    with pytest.raises(ValueError, match=r"The mixer Narrow must return an output of its input's shape \(2, \d, 6\), got \(2, \d, 1\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"The mixer Narrow must return an output of its input's shape \(2, \d, 6\), got \(2, \d, 1\)",
+    ):
         made(tokens)
-    with pytest.raises(TypeError, match="The mixer Narrow must return its output and its state, got a Tensor"):
+    with pytest.raises(
+        TypeError, match="The mixer Narrow must return its output and its state, got a Tensor"
+    ):
         made.blocks[0].step(torch.zeros(2, D))

@@ -10,7 +10,15 @@ from cases import bounds
 
 from statemix import MIXERS, register_mixer
 from statemix.layers.trace import trace
-from statemix.models import PRESETS, LanguageModel, LMConfig, count_parameters, find_preset, lm_config_from_dict, next_token_loss
+from statemix.models import (
+    PRESETS,
+    LanguageModel,
+    LMConfig,
+    count_parameters,
+    find_preset,
+    lm_config_from_dict,
+    next_token_loss,
+)
 from statemix.models.lm import residual_outputs
 
 V, D = 23, 8
@@ -127,25 +135,43 @@ SIZES = {
 def test_the_papers_models_have_the_papers_sizes(name):
     """Exactly what the layers' formulas give; BD-LRU is within half a percent of 212M, the others within 1.1 %, as published."""
     assert count_parameters(find_preset(name)) == paper_size(SIZES[name])
-    assert abs(count_parameters(find_preset(name)) / 212e6 - 1) < (0.005 if "bdlru" in name else 0.011)
+    assert abs(count_parameters(find_preset(name)) / 212e6 - 1) < (
+        0.005 if "bdlru" in name else 0.011
+    )
 
 
 def test_small_models_are_parameter_matched():
-    sizes = {name: count_parameters(config) for name, config in PRESETS.items() if name.startswith("2m-")}
-    assert {"2m-bdlru-m1", "2m-bdlru-m16", "2m-hlru-m16", "2m-lstm", "2m-mamba2", "2m-deltanet"} <= set(sizes)
+    sizes = {
+        name: count_parameters(config) for name, config in PRESETS.items() if name.startswith("2m-")
+    }
+    assert {
+        "2m-bdlru-m1",
+        "2m-bdlru-m16",
+        "2m-hlru-m16",
+        "2m-lstm",
+        "2m-mamba2",
+        "2m-deltanet",
+    } <= set(sizes)
     assert all(abs(size / 2e6 - 1) < 0.01 for size in sizes.values()), sizes
 
 
 def test_initial_weights():
     model = LanguageModel(LMConfig(400, 64, 8, "bdlru", {"n_blocks": 32, "block_size": 2}))
-    for weight in (model.embedding.weight, model.head.weight, model.blocks[3].mlp.W_1.weight, model.blocks[3].mixer.W_g.weight):
+    for weight in (
+        model.embedding.weight,
+        model.head.weight,
+        model.blocks[3].mlp.W_1.weight,
+        model.blocks[3].mixer.W_g.weight,
+    ):
         assert weight.std().item() == pytest.approx(0.02, rel=0.05)
     for block in model.blocks:
         outputs = residual_outputs(block)
         assert outputs == [block.mixer.W_o, block.mlp.W_2]
         for output in outputs:
             assert output.weight.std().item() == pytest.approx(0.02 / 4, rel=0.05)
-    loss = F.cross_entropy(model(torch.randint(400, (4, 32)))[0].flatten(0, 1), torch.randint(400, (128,)))
+    loss = F.cross_entropy(
+        model(torch.randint(400, (4, 32)))[0].flatten(0, 1), torch.randint(400, (128,))
+    )
     assert loss.item() == pytest.approx(math.log(400), rel=0.02)
 
 
@@ -183,12 +209,20 @@ def test_the_loss_in_chunks_is_the_loss(chunk):
     total = next_token_loss(features, model.head.weight, targets, chunk=chunk, reduction="sum")
     close(loss, truth)
     close(total, truth * 22)
-    close(torch.autograd.grad(loss, list(model.parameters())), torch.autograd.grad(truth, list(model.parameters())))
+    close(
+        torch.autograd.grad(loss, list(model.parameters())),
+        torch.autograd.grad(truth, list(model.parameters())),
+    )
 
 
-@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)], ids=str)
+@pytest.mark.parametrize(
+    "wanted", [(True, True), (True, False), (False, True), (False, False)], ids=str
+)
 def test_the_loss_has_the_gradients_that_are_wanted(wanted):
-    x, W = (torch.randn(rows, 4, dtype=torch.float64, requires_grad=want) for rows, want in zip((5, 9), wanted, strict=True))
+    x, W = (
+        torch.randn(rows, 4, dtype=torch.float64, requires_grad=want)
+        for rows, want in zip((5, 9), wanted, strict=True)
+    )
     targets = torch.tensor([3, -100, 8, 0, -100])
     loss = next_token_loss(x, W, targets, chunk=2)
     truth = F.cross_entropy(F.linear(x, W), targets)
@@ -203,22 +237,32 @@ def test_the_loss_has_the_gradients_that_are_wanted(wanted):
 
 def test_the_loss_in_half_precision():
     """Under autocast products are in bfloat16, sums in float32, and gradients in the dtype of what they are of."""
-    x, W, targets = torch.randn(40, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True), torch.randint(50, (40,))
+    x, W, targets = (
+        torch.randn(40, 16, requires_grad=True),
+        torch.randn(50, 16, requires_grad=True),
+        torch.randint(50, (40,)),
+    )
     with torch.autocast("cpu", torch.bfloat16):
         loss = next_token_loss(x, W, targets, chunk=7, reduction="sum")
     truth = F.cross_entropy(F.linear(x, W), targets, reduction="sum")
     assert loss.dtype == torch.float32
     torch.testing.assert_close(loss, truth, rtol=1e-2, atol=0)
-    for ours, theirs in zip(torch.autograd.grad(loss, (x, W)), torch.autograd.grad(truth, (x, W)), strict=True):
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, (x, W)), torch.autograd.grad(truth, (x, W)), strict=True
+    ):
         assert ours.dtype == torch.float32
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0.05 * float(theirs.abs().max()))
     half = x.detach().bfloat16().requires_grad_()
-    (d,) = torch.autograd.grad(next_token_loss(half, W.bfloat16(), targets), half, create_graph=True)
+    (d,) = torch.autograd.grad(
+        next_token_loss(half, W.bfloat16(), targets), half, create_graph=True
+    )
     assert torch.autograd.grad(d.sum(), half)[0].isfinite().all()
 
 
 def test_the_loss_can_be_differentiated_twice():
-    x, W = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4), (5, 4)))
+    x, W = (
+        torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4), (5, 4))
+    )
     targets = torch.tensor([0, -100, 2])
     loss = lambda x, W: next_token_loss(x, W, targets, chunk=2)  # noqa: E731
     assert torch.autograd.gradcheck(loss, (x, W))
@@ -229,7 +273,10 @@ def test_the_loss_can_be_differentiated_twice():
 def test_bad_targets_and_chunks_of_a_loss():
     x, W = torch.randn(3, 4), torch.randn(5, 4)
     for wrong in (-1, 5):
-        with pytest.raises(ValueError, match=f"A target must be in 0 .. 4, the rows of the head, or -100, got {wrong}"):
+        with pytest.raises(
+            ValueError,
+            match=f"A target must be in 0 .. 4, the rows of the head, or -100, got {wrong}",
+        ):
             next_token_loss(x, W, torch.tensor([0, wrong, 2]))
     for chunk in (0, -3):
         with pytest.raises(ValueError, match=f"`chunk` must be at least 1, got {chunk}"):
@@ -249,7 +296,8 @@ def test_tied_weights_are_one():
     model = build(tie=True)
     assert model.head.weight is model.embedding.weight
     assert (
-        count_parameters(LMConfig(V, D, 2, "lstm", {"hidden": 7})) - count_parameters(LMConfig(V, D, 2, "lstm", {"hidden": 7}, tie=True))
+        count_parameters(LMConfig(V, D, 2, "lstm", {"hidden": 7}))
+        - count_parameters(LMConfig(V, D, 2, "lstm", {"hidden": 7}, tie=True))
         == V * D
     )
 
@@ -295,10 +343,19 @@ def test_configs_survive_json():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: build()(torch.tensor([[1, V]])), f"A token id must be in 0 .. {V - 1}, the model's vocabulary, got {V}"),
+        (
+            lambda: build()(torch.tensor([[1, V]])),
+            f"A token id must be in 0 .. {V - 1}, the model's vocabulary, got {V}",
+        ),
         (lambda: build().step(torch.tensor([-1])), "got -1"),
-        (lambda: build()(tokens(1, 2), [None]), "`states` must have one entry a layer: expected 2, got 1"),
-        (lambda: LMConfig(0), "`vocab` of a language model must be a whole number of at least 1, got 0"),
+        (
+            lambda: build()(tokens(1, 2), [None]),
+            "`states` must have one entry a layer: expected 2, got 1",
+        ),
+        (
+            lambda: LMConfig(0),
+            "`vocab` of a language model must be a whole number of at least 1, got 0",
+        ),
         (lambda: LMConfig(9, inner=2.5), "`inner` of a language model must be a whole number"),
         (lambda: LMConfig(9, norm_eps=0), "`norm_eps` of a language model must be above zero"),
         (
@@ -308,9 +365,19 @@ def test_configs_survive_json():
         (lambda: lm_config_from_dict({}), "must tell its `vocab`"),
         (lambda: lm_config_from_dict([1]), "must be a JSON object"),
         (lambda: find_preset("2m-bdlru"), "Unknown preset '2m-bdlru'. Available: 212m-bdlru-m1"),
-        (lambda: next_token_loss(torch.randn(2, 3), torch.randn(4, 3), torch.zeros(3, dtype=torch.long)), "`targets` must match `x`"),
         (
-            lambda: next_token_loss(torch.randn(2, 3), torch.randn(4, 3), torch.zeros(2, dtype=torch.long), reduction="max"),
+            lambda: next_token_loss(
+                torch.randn(2, 3), torch.randn(4, 3), torch.zeros(3, dtype=torch.long)
+            ),
+            "`targets` must match `x`",
+        ),
+        (
+            lambda: next_token_loss(
+                torch.randn(2, 3),
+                torch.randn(4, 3),
+                torch.zeros(2, dtype=torch.long),
+                reduction="max",
+            ),
             "Unknown reduction",
         ),
     ],

@@ -12,7 +12,9 @@ from test_lm_text import CONFIG, TEXT, build, tokenizer_file  # noqa: F401
 from statemix.lm import load_model, save_model
 from statemix.lm.command import measure_texts
 
-pytest.importorskip("lm_eval", reason="lm-eval brings dozens of packages; it is in the extra `eval`")
+pytest.importorskip(
+    "lm_eval", reason="lm-eval brings dozens of packages; it is in the extra `eval`"
+)
 pytestmark = pytest.mark.slow
 
 ROLLING = """
@@ -38,10 +40,29 @@ def test_bits_per_byte_are_ours(tmp_path, tokenizer_file):  # noqa: F811
     save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tokenizer_file)
     export_model(load_model(tmp_path / "final"), tmp_path / "exported")
     model = f"pretrained={tmp_path / 'exported'},trust_remote_code=True,max_length=1024"
-    command = ["--model", "hf", "--model_args", model, "--tasks", "local_text", "--include_path", str(tmp_path), "--device", "cpu"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache"), "HF_HOME": str(tmp_path / "home")}
+    command = [
+        "--model",
+        "hf",
+        "--model_args",
+        model,
+        "--tasks",
+        "local_text",
+        "--include_path",
+        str(tmp_path),
+        "--device",
+        "cpu",
+    ]
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_CACHE": str(tmp_path / "cache"),
+        "HF_HOME": str(tmp_path / "home"),
+    }
     subprocess.run(
-        [sys.executable, "-m", "lm_eval", *command, "--output_path", str(tmp_path / "out")], check=True, env=environment, cwd=tmp_path
+        [sys.executable, "-m", "lm_eval", *command, "--output_path", str(tmp_path / "out")],
+        check=True,
+        env=environment,
+        cwd=tmp_path,
     )
     (results,) = (tmp_path / "out").rglob("results*.json")
     theirs = json.loads(results.read_text())["results"]["local_text"]["bits_per_byte,none"]

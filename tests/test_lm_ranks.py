@@ -23,13 +23,17 @@ from statemix.lm.ranks import ranks_of
 from statemix.lm.trainer import digest, train_lm
 from statemix.models.lm import LMConfig
 
-pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+pytest.importorskip(
+    "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
+)
 STEPS = 20
 WAYS = {
     "ddp": Execution(),
     "ddp, accumulated": Execution(accumulate=2),
     "fsdp": Execution(parallel="fsdp"),
-    "fsdp, accumulated, checkpointing": Execution(parallel="fsdp", accumulate=2, checkpointing=True),
+    "fsdp, accumulated, checkpointing": Execution(
+        parallel="fsdp", accumulate=2, checkpointing=True
+    ),
     "context": Execution(context=2),
     "context, fsdp": Execution(context=2, parallel="fsdp"),
 }
@@ -41,11 +45,17 @@ MIXERS = {
 
 def config_of(data, mixer):
     model = LMConfig(data.meta.vocab, 16, 2, mixer, MIXERS[mixer])
-    return LMRunConfig(model, digest(data), length=25, batch=4, steps=STEPS, lr=1e-2)  # 25 steps do not divide among two ranks
+    return LMRunConfig(
+        model, digest(data), length=25, batch=4, steps=STEPS, lr=1e-2
+    )  # 25 steps do not divide among two ranks
 
 
 def losses(directory):
-    return [line["loss"] for line in map(json.loads, (directory / "metrics.jsonl").read_text().splitlines()) if "loss" in line]
+    return [
+        line["loss"]
+        for line in map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
+        if "loss" in line
+    ]
 
 
 def train_every_way(rank, count, directory, data_directory):
@@ -55,16 +65,30 @@ def train_every_way(rank, count, directory, data_directory):
         for mixer in MIXERS if way == "context" else ("bdlru",):
             execution = replace(execution, save_every=10, peak_flops=1e9)  # noqa: PLW2901
             with ranks_of(execution) as ranks:
-                train_lm(config_of(data, mixer), execution, data, directory / f"{way} {mixer}", ranks)
+                train_lm(
+                    config_of(data, mixer), execution, data, directory / f"{way} {mixer}", ranks
+                )
 
     execution = replace(WAYS["fsdp"], peak_flops=1e9)
     with ranks_of(execution) as ranks:
-        train_lm(replace(config_of(data, "bdlru"), bf16=True), execution, data, directory / "fsdp bf16", ranks)
+        train_lm(
+            replace(config_of(data, "bdlru"), bf16=True),
+            execution,
+            data,
+            directory / "fsdp bf16",
+            ranks,
+        )
 
     for way in ("ddp", "fsdp"):
         execution = replace(WAYS[way], peak_flops=1e9)
         with ranks_of(execution) as ranks:
-            train_lm(replace(config_of(data, "bdlru"), optimiser="muon"), execution, data, directory / f"muon {way}", ranks)
+            train_lm(
+                replace(config_of(data, "bdlru"), optimiser="muon"),
+                execution,
+                data,
+                directory / f"muon {way}",
+                ranks,
+            )
 
     def stop(run, report):
         if report.step == 14:
@@ -73,11 +97,16 @@ def train_every_way(rank, count, directory, data_directory):
     for way in ("ddp", "fsdp"):
         execution = replace(WAYS[way], save_every=10, peak_flops=1e9)
         with ranks_of(execution) as ranks, suppress(KeyboardInterrupt):
-            train_lm(config_of(data, "bdlru"), execution, data, directory / f"cut {way}", ranks, stop)
+            train_lm(
+                config_of(data, "bdlru"), execution, data, directory / f"cut {way}", ranks, stop
+            )
 
     (directory / "foreign").mkdir(exist_ok=True)
     (directory / "foreign" / "metrics.jsonl").write_text("")
-    with ranks_of(execution) as ranks, pytest.raises(ValueError, match="has metrics.jsonl, but no config.json"):  # on both
+    with (
+        ranks_of(execution) as ranks,
+        pytest.raises(ValueError, match="has metrics.jsonl, but no config.json"),
+    ):  # on both
         train_lm(config_of(data, "bdlru"), execution, data, directory / "foreign", ranks)
 
 
@@ -92,9 +121,17 @@ def one_process(data, tmp_path_factory):
     for mixer in MIXERS:
         execution = Execution(save_every=10, peak_flops=1e9)
         with ranks_of(execution) as ranks:
-            results[mixer] = train_lm(config_of(data, mixer), execution, data, directory / mixer, ranks)
+            results[mixer] = train_lm(
+                config_of(data, mixer), execution, data, directory / mixer, ranks
+            )
     with ranks_of(execution) as ranks:
-        train_lm(replace(config_of(data, "bdlru"), optimiser="muon"), execution, data, directory / "muon", ranks)
+        train_lm(
+            replace(config_of(data, "bdlru"), optimiser="muon"),
+            execution,
+            data,
+            directory / "muon",
+            ranks,
+        )
     return directory, results
 
 
@@ -113,18 +150,25 @@ def test_two_ranks_have_the_losses_of_one_process(one_process, two_ranks, way, m
     np.testing.assert_allclose(losses(ours), losses(directory / mixer), rtol=0, atol=1e-5)
     result = json.loads((ours / "result.json").read_text())
     assert result["validation_loss"] == pytest.approx(results[mixer].validation_loss, abs=1e-5)
-    assert load_model(ours / "final").model.config == load_model(directory / mixer / "final").model.config
+    assert (
+        load_model(ours / "final").model.config
+        == load_model(directory / mixer / "final").model.config
+    )
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
 def test_with_muon_too(one_process, two_ranks, way):
     directory, _ = one_process
-    np.testing.assert_allclose(losses(two_ranks / f"muon {way}"), losses(directory / "muon"), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(
+        losses(two_ranks / f"muon {way}"), losses(directory / "muon"), rtol=0, atol=1e-5
+    )
 
 
 def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks):
     directory, _ = one_process
-    np.testing.assert_allclose(losses(two_ranks / "fsdp bf16"), losses(directory / "bdlru"), rtol=0, atol=0.05)
+    np.testing.assert_allclose(
+        losses(two_ranks / "fsdp bf16"), losses(directory / "bdlru"), rtol=0, atol=0.05
+    )
     assert losses(two_ranks / "fsdp bf16") != losses(directory / "bdlru")
     assert load_model(two_ranks / "fsdp bf16" / "final").model.head.weight.dtype == torch.float32
 
@@ -132,25 +176,61 @@ def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks)
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
 def test_what_two_ranks_saved_one_goes_on_with(one_process, two_ranks, data, way):
     directory, results = one_process
-    assert sorted(path.name for path in (two_ranks / f"cut {way}" / "checkpoints").iterdir()) == ["step-00000010"]
+    assert sorted(path.name for path in (two_ranks / f"cut {way}" / "checkpoints").iterdir()) == [
+        "step-00000010"
+    ]
     execution = Execution(save_every=10, peak_flops=1e9)
     with ranks_of(execution) as ranks:
-        result = train_lm(config_of(data, "bdlru"), execution, data, two_ranks / f"cut {way}", ranks)
-    np.testing.assert_allclose(losses(two_ranks / f"cut {way}"), losses(directory / "bdlru"), rtol=0, atol=1e-5)
+        result = train_lm(
+            config_of(data, "bdlru"), execution, data, two_ranks / f"cut {way}", ranks
+        )
+    np.testing.assert_allclose(
+        losses(two_ranks / f"cut {way}"), losses(directory / "bdlru"), rtol=0, atol=1e-5
+    )
     assert result.validation_loss == pytest.approx(results["bdlru"].validation_loss, abs=1e-5)
 
 
 def start_rank(rank, port, arguments):
-    environment = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    environment = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     command = [sys.executable, "-m", "statemix", "lm", "train", *arguments]
-    return subprocess.Popen(command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
 def test_a_killed_rank_stops_the_other_and_nothing_is_lost(tmp_path, data):
     """kill -9 one of two: the other ends with an error within a minute, and one process goes on to the numbers of an unbroken run."""
-    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "4", "--steps", "400"]
-    common = [str(data.directory), *sizes, "--save-every", "20", "--peak-tflops", "1", "--validation-tokens", "64"]
+    sizes = [
+        "--preset",
+        "180k-bdlru-m4",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--length",
+        "16",
+        "--batch",
+        "4",
+        "--steps",
+        "400",
+    ]
+    common = [
+        str(data.directory),
+        *sizes,
+        "--save-every",
+        "20",
+        "--peak-tflops",
+        "1",
+        "--validation-tokens",
+        "64",
+    ]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -31,7 +31,12 @@ def tokenizer_file(tmp_path_factory):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet))
+    tokenizer.train_from_iterator(
+        [TEXT],
+        trainers.BpeTrainer(
+            vocab_size=300, special_tokens=["<|endoftext|>"], initial_alphabet=alphabet
+        ),
+    )
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     tokenizer.save(str(path))
     return path
@@ -47,7 +52,13 @@ def build(config=CONFIG):
 
 @pytest.fixture
 def directory(tmp_path, tokenizer_file):
-    save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tokenizer_file, about={"train_length": 32})
+    save_model(
+        tmp_path / "final",
+        CONFIG,
+        build().state_dict(),
+        tokenizer=tokenizer_file,
+        about={"train_length": 32},
+    )
     return tmp_path / "final"
 
 
@@ -65,7 +76,9 @@ def test_a_model_survives_its_directory(tmp_path, tie):
     assert saved.about == {"note": 1}
     assert (saved.model.head.weight is saved.model.embedding.weight) == tie
     assert ("head.weight" in load_file(tmp_path / "model" / "model.safetensors")) != tie
-    for (name, a), (_, b) in zip(model.state_dict().items(), saved.model.state_dict().items(), strict=True):
+    for (name, a), (_, b) in zip(
+        model.state_dict().items(), saved.model.state_dict().items(), strict=True
+    ):
         assert torch.equal(a, b), name
 
 
@@ -82,7 +95,10 @@ def test_a_model_is_replaced_only_if_asked(directory):
 
 def test_nothing_but_a_model_is_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match=r"holds thesis.tex, which is none of a model's files, and would be lost"):
+    with pytest.raises(
+        FileExistsError,
+        match=r"holds thesis.tex, which is none of a model's files, and would be lost",
+    ):
         save_model(tmp_path, CONFIG, build().state_dict(), replace=True)
     (tmp_path / "config.json").write_text('{"mine": 1}')
     with pytest.raises(FileExistsError, match=r"holds thesis.tex, which"):
@@ -96,7 +112,9 @@ def test_nothing_but_a_model_is_replaced(tmp_path):
 
 def test_weights_of_another_shape_are_not_saved(tmp_path):
     weights = build().state_dict()
-    with pytest.raises(ValueError, match=r"`embedding.weight` must have the shape \(300, 16\), got \(2, 16\)"):
+    with pytest.raises(
+        ValueError, match=r"`embedding.weight` must have the shape \(300, 16\), got \(2, 16\)"
+    ):
         save_model(tmp_path / "a", CONFIG, {**weights, "embedding.weight": torch.zeros(2, 16)})
     weights.pop("norm.weight")
     with pytest.raises(ValueError, match="missing: norm.weight; unknown: nrom.weight"):
@@ -126,19 +144,31 @@ def truncate(directory):
 
 
 DAMAGES = {
-    "no config": (lambda d: (d / "config.json").unlink(), "is not the directory of a language model: it has no config.json"),
+    "no config": (
+        lambda d: (d / "config.json").unlink(),
+        "is not the directory of a language model: it has no config.json",
+    ),
     "damaged config": (lambda d: (d / "config.json").write_text("{"), "config.json is damaged"),
     "another program's": (
         lambda d: (d / "config.json").write_text('{"model_type": "gpt2"}'),
         "does not describe a statemix language model",
     ),
     "newer": (lambda d: break_config(d, version=2), "has the version 2, this statemix reads 1"),
-    "unknown field": (lambda d: break_config(d, model={"vocab": 3, "depth": 1}), "Unknown fields of a language model's config: depth"),
-    "another width": (narrow, r"do not fit the config: `embedding.weight` must have the shape \(300, 8\), got \(300, 16\)"),
+    "unknown field": (
+        lambda d: break_config(d, model={"vocab": 3, "depth": 1}),
+        "Unknown fields of a language model's config: depth",
+    ),
+    "another width": (
+        narrow,
+        r"do not fit the config: `embedding.weight` must have the shape \(300, 8\), got \(300, 16\)",
+    ),
     "missing weight": (drop_weight, "missing: norm.weight"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is missing"),
     "truncated weights": (truncate, "model.safetensors is damaged"),
-    "no tokenizer": (lambda d: (d / "tokenizer.json").unlink(), "has no tokenizer.json. Put the one that it was trained with there"),
+    "no tokenizer": (
+        lambda d: (d / "tokenizer.json").unlink(),
+        "has no tokenizer.json. Put the one that it was trained with there",
+    ),
     "damaged tokenizer": (lambda d: (d / "tokenizer.json").write_text("{}"), "is not a tokenizer"),
 }
 
@@ -154,7 +184,10 @@ def test_damaged_directories_say_so(directory, damage):
 def test_a_tokenizer_of_another_model_is_refused(tmp_path, tokenizer_file):
     config = LMConfig(100, 16, 1, "lstm", {"hidden": 4})
     save_model(tmp_path / "m", config, build(config).state_dict(), tokenizer=tokenizer_file)
-    with pytest.raises(SystemExit, match="token ids up to 2.., but the model knows 100 tokens. It is not the model's own"):
+    with pytest.raises(
+        SystemExit,
+        match="token ids up to 2.., but the model knows 100 tokens. It is not the model's own",
+    ):
         main(["lm", "generate", str(tmp_path / "m"), "the"])
 
 
@@ -165,17 +198,29 @@ def test_greedy_tokens_are_the_likeliest(length):
     logits, _ = model(torch.cat([prompt, torch.tensor(tokens)])[None])
     assert logits[0, length - 1 : -1].argmax(-1).tolist() == tokens
     assert len(set(tokens)) > 2
-    assert list(generate_tokens(model, prompt, 12, GREEDY, stop=tokens[3])) == tokens[: tokens.index(tokens[3])]
+    assert (
+        list(generate_tokens(model, prompt, 12, GREEDY, stop=tokens[3]))
+        == tokens[: tokens.index(tokens[3])]
+    )
 
 
 def test_sampling():
     logits, generator = torch.tensor([[2.0, 1.0, 0.0, -1.0]]), torch.Generator().manual_seed(0)
 
     def frequencies(**options):
-        return torch.bincount(choose(logits.expand(3000, -1), Sampling(**options), generator), minlength=4) / 3000
+        return (
+            torch.bincount(
+                choose(logits.expand(3000, -1), Sampling(**options), generator), minlength=4
+            )
+            / 3000
+        )
 
-    torch.testing.assert_close(frequencies(temperature=1.0), logits[0].softmax(0), atol=0.03, rtol=0)
-    torch.testing.assert_close(frequencies(temperature=0.5), (2 * logits[0]).softmax(0), atol=0.03, rtol=0)
+    torch.testing.assert_close(
+        frequencies(temperature=1.0), logits[0].softmax(0), atol=0.03, rtol=0
+    )
+    torch.testing.assert_close(
+        frequencies(temperature=0.5), (2 * logits[0]).softmax(0), atol=0.03, rtol=0
+    )
     two = torch.cat([logits[0, :2].softmax(0), torch.zeros(2)])
     torch.testing.assert_close(frequencies(temperature=1.0, top_k=2), two, atol=0.03, rtol=0)
     torch.testing.assert_close(frequencies(temperature=1.0, top_p=0.7), two, atol=0.03, rtol=0)
@@ -183,7 +228,9 @@ def test_sampling():
     for coldest in (1e-7, 1e-44, 1e-320):
         assert frequencies(temperature=coldest)[0] == 1
     prompt = torch.tensor([1])
-    first, again, other = (list(generate_tokens(build(), prompt, 20, Sampling(1.0, seed=seed))) for seed in (1, 1, 2))
+    first, again, other = (
+        list(generate_tokens(build(), prompt, 20, Sampling(1.0, seed=seed))) for seed in (1, 1, 2)
+    )
     assert first == again != other
 
 
@@ -193,7 +240,9 @@ def test_memory_does_not_grow_with_tokens():
     for count, _ in enumerate(generate_tokens(model, torch.tensor([1]), 1001, GREEDY)):
         if count in (100, 1000):
             gc.collect()
-            alive[count] = sum(x.numel() for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter))
+            alive[count] = sum(
+                x.numel() for x in gc.get_objects() if type(x) in (torch.Tensor, torch.nn.Parameter)
+            )
     assert alive[100] == alive[1000]
 
 
@@ -237,7 +286,19 @@ def test_stretches_cover_every_position_once():
 
 
 def test_generate_streams_the_text(directory, capsys):
-    main(["lm", "generate", str(directory), "the cat", "--tokens", "9", "--temperature", "0", "--no-stop-at-end"])
+    main(
+        [
+            "lm",
+            "generate",
+            str(directory),
+            "the cat",
+            "--tokens",
+            "9",
+            "--temperature",
+            "0",
+            "--no-stop-at-end",
+        ]
+    )
     printed = capsys.readouterr()
     saved, tokenizer = load_model(directory), Tokenizer.from_file(str(directory / "tokenizer.json"))
     prompt = torch.tensor([0, *tokenizer.encode("the cat").ids])
@@ -249,10 +310,17 @@ def test_generate_streams_the_text(directory, capsys):
 
 def word_tokenizer(path):
     """One that puts spaces between words, not into them, and frames what it encodes with tokens of its own."""
-    words = {word: i for i, word in enumerate(["[UNK]", "[SEP]", "[CLS]", *sorted(set(TEXT.replace(",", "").split()))])}
+    words = {
+        word: i
+        for i, word in enumerate(
+            ["[UNK]", "[SEP]", "[CLS]", *sorted(set(TEXT.replace(",", "").split()))]
+        )
+    }
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    frame = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 1)])
+    frame = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 1)]
+    )
     tokenizer.post_processor = frame
     tokenizer.save(str(path))
     return tokenizer
@@ -260,12 +328,36 @@ def word_tokenizer(path):
 
 def test_words_stay_apart_from_the_prompt(tmp_path, capsys):
     tokenizer = word_tokenizer(tmp_path / "tokenizer.json")
-    save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json")
+    save_model(
+        tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json"
+    )
     with torch.no_grad():
-        tokens = list(generate_tokens(build(), torch.tensor([1, *tokenizer.encode("the cat", add_special_tokens=False).ids]), 5, GREEDY))
+        tokens = list(
+            generate_tokens(
+                build(),
+                torch.tensor([1, *tokenizer.encode("the cat", add_special_tokens=False).ids]),
+                5,
+                GREEDY,
+            )
+        )
     assume = [token for token in tokens if token < tokenizer.get_vocab_size()]
-    main(["lm", "generate", str(tmp_path / "final"), "the cat", "--tokens", "5", "--temperature", "0", "--no-stop-at-end"])
-    expected = tokenizer.decode([*tokenizer.encode("the cat", add_special_tokens=False).ids, *assume], skip_special_tokens=False)
+    main(
+        [
+            "lm",
+            "generate",
+            str(tmp_path / "final"),
+            "the cat",
+            "--tokens",
+            "5",
+            "--temperature",
+            "0",
+            "--no-stop-at-end",
+        ]
+    )
+    expected = tokenizer.decode(
+        [*tokenizer.encode("the cat", add_special_tokens=False).ids, *assume],
+        skip_special_tokens=False,
+    )
     assert capsys.readouterr().out.rstrip("\n") == expected
     with pytest.raises(SystemExit, match="The prompt must be UTF-8 text: character 3 is none"):
         main(["lm", "generate", str(tmp_path / "final"), "the\udcff", "--tokens", "5"])
@@ -273,10 +365,15 @@ def test_words_stay_apart_from_the_prompt(tmp_path, capsys):
 
 def test_an_exported_tokenizer_adds_no_tokens(tmp_path):
     tokenizer = word_tokenizer(tmp_path / "tokenizer.json")
-    save_model(tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json")
+    save_model(
+        tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json"
+    )
     main(["lm", "export", str(tmp_path / "final"), str(tmp_path / "exported")])
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "exported")
-    assert theirs("the cat sat")["input_ids"] == tokenizer.encode("the cat sat", add_special_tokens=False).ids
+    assert (
+        theirs("the cat sat")["input_ids"]
+        == tokenizer.encode("the cat sat", add_special_tokens=False).ids
+    )
 
 
 def test_eval_reads_lines_of_json(directory, tmp_path, capsys):
@@ -285,8 +382,28 @@ def test_eval_reads_lines_of_json(directory, tmp_path, capsys):
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"body": body}) + "\n" for body in bodies))
     for index, body in enumerate(bodies):
         (tmp_path / f"{index}.txt").write_text(body)
-    main(["lm", "eval", str(directory), str(tmp_path / "d.jsonl"), "--field", "body", "--out", str(tmp_path / "a")])
-    main(["lm", "eval", str(directory), *(str(tmp_path / f"{index}.txt") for index in range(2)), "--out", str(tmp_path / "b")])
+    main(
+        [
+            "lm",
+            "eval",
+            str(directory),
+            str(tmp_path / "d.jsonl"),
+            "--field",
+            "body",
+            "--out",
+            str(tmp_path / "a"),
+        ]
+    )
+    main(
+        [
+            "lm",
+            "eval",
+            str(directory),
+            *(str(tmp_path / f"{index}.txt") for index in range(2)),
+            "--out",
+            str(tmp_path / "b"),
+        ]
+    )
     ours, theirs = (json.loads((tmp_path / name).read_text()) for name in "ab")
     assert ours["bits_per_byte"] == theirs["bits_per_byte"]
     (tmp_path / "d.csv").write_text("a,b")
@@ -310,7 +427,12 @@ def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    ("data", "message"), [(b"", "is empty"), (b"\xff\xfe\x00", "is not UTF-8 text: byte 0xff"), (b"a\0b", "holds a zero byte at 1")]
+    ("data", "message"),
+    [
+        (b"", "is empty"),
+        (b"\xff\xfe\x00", "is not UTF-8 text: byte 0xff"),
+        (b"a\0b", "holds a zero byte at 1"),
+    ],
 )
 def test_texts_that_are_none(directory, tmp_path, data, message):
     (tmp_path / "text.txt").write_bytes(data)
@@ -331,11 +453,28 @@ def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, caps
     source, data = tmp_path / "source", tmp_path / "data"
     source.mkdir()
     for index in range(40):
-        (source / f"{index}.txt").write_text(f"{index} cats sat on {index % 7} mats. " * (1 + index % 5))
-    main(["lm", "prepare", str(source), "--out", str(data), "--tokenizer", str(tokenizer_file), "--validation", "0.3"])
+        (source / f"{index}.txt").write_text(
+            f"{index} cats sat on {index % 7} mats. " * (1 + index % 5)
+        )
+    main(
+        [
+            "lm",
+            "prepare",
+            str(source),
+            "--out",
+            str(data),
+            "--tokenizer",
+            str(tokenizer_file),
+            "--validation",
+            "0.3",
+        ]
+    )
     split, tokenizer = open_data(data).split("validation"), Tokenizer.from_file(str(tokenizer_file))
     known = {tuple(tokenizer.encode(path.read_text()).ids): path for path in source.iterdir()}
-    texts = [known[tuple(document.tolist())] for document in read_held_out(data, load_model(directory)).documents]
+    texts = [
+        known[tuple(document.tolist())]
+        for document in read_held_out(data, load_model(directory)).documents
+    ]
     assert len(texts) == split.meta.documents > 5
     for name, paths in (("a", [data]), ("b", texts)):
         main(["lm", "eval", str(directory), *map(str, paths), "--out", str(tmp_path / name)])
@@ -347,9 +486,20 @@ def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, caps
 
 
 def test_a_disk_that_is_full(directory, tmp_path):
-    with small_files(4096), pytest.raises(ValueError, match=r"The weights for .*copy could not be written \(.*\). Make room"):
+    with (
+        small_files(4096),
+        pytest.raises(
+            ValueError, match=r"The weights for .*copy could not be written \(.*\). Make room"
+        ),
+    ):
         save_model(tmp_path / "copy", CONFIG, build().state_dict())
-    with small_files(4096), pytest.raises(SystemExit, match=r"statemix: The weights for .*exported could not be written \(.*\). Make room"):
+    with (
+        small_files(4096),
+        pytest.raises(
+            SystemExit,
+            match=r"statemix: The weights for .*exported could not be written \(.*\). Make room",
+        ),
+    ):
         main(["lm", "export", str(directory), str(tmp_path / "exported")])
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
 
@@ -374,7 +524,9 @@ def test_export_is_read_by_transformers(directory, tmp_path, capsys):
     out = model.generate(**batch, max_new_tokens=8, do_sample=False, eos_token_id=None)
     ours = list(generate_tokens(load_model(directory).model, batch["input_ids"][0], 8, GREEDY))
     assert out[0, -8:].tolist() == ours
-    begun = tokenizer([tokenizer.bos_token + "the cat"], return_tensors="pt")["input_ids"][0].tolist()
+    begun = tokenizer([tokenizer.bos_token + "the cat"], return_tensors="pt")["input_ids"][
+        0
+    ].tolist()
     assert begun == [0, *batch["input_ids"][0].tolist()], "as `statemix lm generate` begins"
     before = contents(tmp_path / "exported")
     with pytest.raises(SystemExit, match="exists and would be overwritten"):

@@ -29,7 +29,9 @@ from statemix.lm.trainer import digest, train_lm
 from statemix.models.lm import LanguageModel, LMConfig
 from statemix.train.muon import orthogonal
 
-pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+pytest.importorskip(
+    "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
+)
 QUICK = Execution(save_every=3, peak_flops=1e9)
 NAN, INF = float("nan"), float("inf")
 
@@ -73,11 +75,25 @@ def test_a_run_learns_and_leaves_a_model(whole, config, data):
     assert saved.about["train_length"] == 24
     assert saved.tokenizer_file.read_text() == data.tokenizer.read_text()
     with ranks_of(QUICK) as ranks:
-        quality = measure_quality(Scored(saved.model), data.split("validation"), ranks, length=24, batch=3, limit=0, reset=True, bf16=False)
+        quality = measure_quality(
+            Scored(saved.model),
+            data.split("validation"),
+            ranks,
+            length=24,
+            batch=3,
+            limit=0,
+            reset=True,
+            bf16=False,
+        )
     assert quality.loss == pytest.approx(result.validation_loss, rel=1e-5)
     assert quality.tokens == data.meta.splits["validation"].predictions
-    assert quality.bits_per_byte == pytest.approx(quality.loss / np.log(2) * quality.tokens / data.meta.splits["validation"].bytes)
-    assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == ["step-00000006", "step-00000008"]
+    assert quality.bits_per_byte == pytest.approx(
+        quality.loss / np.log(2) * quality.tokens / data.meta.splits["validation"].bytes
+    )
+    assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == [
+        "step-00000006",
+        "step-00000008",
+    ]
     for line in metrics(directory):
         assert "loss" not in line or (line["tokens_per_second"] > 0 and line["utilisation"] > 0)
     assert run(config, data, directory, observer=lambda *_: pytest.fail("trained again")) == result
@@ -91,16 +107,24 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, 
 
     with pytest.raises(KeyboardInterrupt):
         run(config, data, tmp_path, observer=interrupt)
-    (tmp_path / "checkpoints" / "step-00000005.part").mkdir(parents=True)  # as a killed run may leave
+    (tmp_path / "checkpoints" / "step-00000005.part").mkdir(
+        parents=True
+    )  # as a killed run may leave
     result = run(config, data, tmp_path)
     assert losses(tmp_path) == losses(whole[1])
     assert not list(tmp_path.glob("checkpoints/*.part"))
     assert replace(result, seconds=0) == replace(whole[0], seconds=0)
-    ours, theirs = (load_model(directory / "final").model.state_dict() for directory in (tmp_path, whole[1]))
+    ours, theirs = (
+        load_model(directory / "final").model.state_dict() for directory in (tmp_path, whole[1])
+    )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("change", [{"accumulate": 2}, {"checkpointing": True}, {"accumulate": 4, "checkpointing": True}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"accumulate": 2}, {"checkpointing": True}, {"accumulate": 4, "checkpointing": True}],
+    ids=str,
+)
 def test_how_it_is_computed_does_not_matter(tmp_path, config, data, whole, change):
     run(config, data, tmp_path, replace(QUICK, **change))
     np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=1e-5)
@@ -109,10 +133,31 @@ def test_how_it_is_computed_does_not_matter(tmp_path, config, data, whole, chang
 @pytest.mark.slow  # compiling takes a minute
 def test_compiled_it_is_the_same(tmp_path, data):
     """In processes of their own: checked shapes cannot be compiled."""
-    sizes = ["--preset", "180k-bdlru-m4", "--length", "24", "--batch", "2", "--steps", "3", "--peak-tflops", "1"]
+    sizes = [
+        "--preset",
+        "180k-bdlru-m4",
+        "--length",
+        "24",
+        "--batch",
+        "2",
+        "--steps",
+        "3",
+        "--peak-tflops",
+        "1",
+    ]
     for name, option in (("plain", "--no-compile"), ("compiled", "--compile")):
-        arguments = ["lm", "train", str(data.directory), *sizes, option, "--out", str(tmp_path / name)]
-        subprocess.run([sys.executable, "-m", "statemix", *arguments], check=True, stdout=subprocess.DEVNULL)
+        arguments = [
+            "lm",
+            "train",
+            str(data.directory),
+            *sizes,
+            option,
+            "--out",
+            str(tmp_path / name),
+        ]
+        subprocess.run(
+            [sys.executable, "-m", "statemix", *arguments], check=True, stdout=subprocess.DEVNULL
+        )
     np.testing.assert_allclose(losses(tmp_path / "compiled"), losses(tmp_path / "plain"), atol=1e-5)
 
 
@@ -144,9 +189,14 @@ def test_a_checkpoint_is_of_its_moment(tmp_path, config, data):
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, config, data, monkeypatch):
     calls = iter(range(100))
     forward = Scored.forward
-    monkeypatch.setattr(Scored, "forward", lambda *args: forward(*args) * (float("nan") if next(calls) == 4 else 1.0))
+    monkeypatch.setattr(
+        Scored,
+        "forward",
+        lambda *args: forward(*args) * (float("nan") if next(calls) == 4 else 1.0),
+    )
     with pytest.raises(
-        FloatingPointError, match=r"The loss is nan at step 4 \(batch 4, windows \d+, .*last good checkpoint is .*step-00000003"
+        FloatingPointError,
+        match=r"The loss is nan at step 4 \(batch 4, windows \d+, .*last good checkpoint is .*step-00000003",
     ):
         run(config, data, tmp_path)
     monkeypatch.undo()
@@ -173,22 +223,30 @@ def test_a_damaged_checkpoint_is_named(tmp_path, config, data):
     (tmp_path / "result.json").unlink()
     (file,) = (tmp_path / "checkpoints" / "step-00000008").glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to go on from the one before it"):
+    with pytest.raises(
+        ValueError,
+        match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to go on from the one before it",
+    ):
         run(config, data, tmp_path)
 
 
 def test_a_damaged_state_or_result_is_named(tmp_path, config, data, whole):
     shutil.copytree(whole[1], tmp_path / "run")
-    result, state = (tmp_path / "run" / name for name in ("result.json", "checkpoints/step-00000008/state.json"))
+    result, state = (
+        tmp_path / "run" / name for name in ("result.json", "checkpoints/step-00000008/state.json")
+    )
     for damage in ("", '{"id": "x"}', "[1]"):
         result.write_text(damage)
-        with pytest.raises(ValueError, match=r"result.json is damaged: .* Delete it to write it anew"):
+        with pytest.raises(
+            ValueError, match=r"result.json is damaged: .* Delete it to write it anew"
+        ):
             run(config, data, tmp_path / "run")
     result.unlink()
     for damage in ("", "{}", "[]", '{"step": "x", "seconds": 1}'):
         state.write_text(damage)
         with pytest.raises(
-            ValueError, match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to go on from the checkpoint"
+            ValueError,
+            match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to go on from the checkpoint",
         ):
             run(config, data, tmp_path / "run")
     shutil.rmtree(state.parent)
@@ -201,20 +259,28 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, config, data, whole):
     path = tmp_path / "run" / "checkpoints" / "step-00000008" / "state.json"
     state = json.loads(path.read_text())
     path.write_text(json.dumps({**state, "config": "0123"}))
-    with pytest.raises(ValueError, match=rf"step-00000008 is of another run \(id 0123, this one is {config.id}\). Choose another --out"):
+    with pytest.raises(
+        ValueError,
+        match=rf"step-00000008 is of another run \(id 0123, this one is {config.id}\). Choose another --out",
+    ):
         run(config, data, tmp_path / "run")
-    path.write_text(json.dumps({"step": state["step"], "seconds": state["seconds"]}))  # as the first versions wrote it
+    path.write_text(
+        json.dumps({"step": state["step"], "seconds": state["seconds"]})
+    )  # as the first versions wrote it
     assert run(config, data, tmp_path / "run") == whole[0]
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/step-00000008/state.json", "final/config.json"])
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "checkpoints/step-00000008/state.json", "final/config.json"]
+)
 def test_a_directory_of_something_else_is_left_alone(tmp_path, config, data, whole, name):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(whole[1] / name, path)
     before = path.read_bytes()
     with pytest.raises(
-        ValueError, match=r"has (metrics.jsonl|.*step-00000008|final/config.json), but no config.json .* Choose another --out"
+        ValueError,
+        match=r"has (metrics.jsonl|.*step-00000008|final/config.json), but no config.json .* Choose another --out",
     ):
         run(config, data, tmp_path)
     assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
@@ -226,11 +292,16 @@ def test_what_is_in_the_way_is_told_before_the_training(tmp_path, config, data, 
     (tmp_path / "a" / "final").mkdir(parents=True)
     shutil.copyfile(whole[1] / "config.json", tmp_path / "a" / "config.json")
     (tmp_path / "a" / "final" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match=r"final holds thesis.tex, which is none of a model's files, and would be lost. Move it away"):
+    with pytest.raises(
+        ValueError,
+        match=r"final holds thesis.tex, which is none of a model's files, and would be lost. Move it away",
+    ):
         run(config, data, tmp_path / "a")
     assert (tmp_path / "a" / "final" / "thesis.tex").read_text() == "years of work"
     shutil.copytree(data.directory, tmp_path / "b")
-    with pytest.raises(ValueError, match=r"b holds a prepared text \(data.json\). Choose another --out"):
+    with pytest.raises(
+        ValueError, match=r"b holds a prepared text \(data.json\). Choose another --out"
+    ):
         run(config, data, tmp_path / "b")
     for content in ('{"name": "mine"}', "[]", "{"):
         (tmp_path / "c").mkdir(exist_ok=True)
@@ -249,18 +320,25 @@ def test_held_out_tokens_and_the_tokenizer_are_looked_at_first(tmp_path, config,
     shard = np.fromfile(copy / "validation-00000.bin", "<u2")
     shard[5] = 60_000
     shard.tofile(copy / "validation-00000.bin")
-    with pytest.raises(ValueError, match=r"validation-00000.bin has the token id 60000, but its text has 300 tokens"):
+    with pytest.raises(
+        ValueError,
+        match=r"validation-00000.bin has the token id 60000, but its text has 300 tokens",
+    ):
         run(config, open_data(copy), tmp_path / "run")
     shutil.copyfile(data.directory / "validation-00000.bin", copy / "validation-00000.bin")
     np.full_like(np.fromfile(copy / "train-00000.bin", "<u2"), 5).tofile(copy / "train-00000.bin")
     with pytest.raises(
-        ValueError, match=r"train-00000.bin does not hold the tokens that were prepared: its hash is another. Copy it again"
+        ValueError,
+        match=r"train-00000.bin does not hold the tokens that were prepared: its hash is another. Copy it again",
     ):
         run(config, open_data(copy), tmp_path / "run")
     shutil.copyfile(data.directory / "train-00000.bin", copy / "train-00000.bin")
     (copy / "tokenizer.json").write_text("{}")
     config = replace(config, data=digest(open_data(copy)))
-    with pytest.raises(ValueError, match=r"tokenizer.json is not a tokenizer that the package `tokenizers` can read"):
+    with pytest.raises(
+        ValueError,
+        match=r"tokenizer.json is not a tokenizer that the package `tokenizers` can read",
+    ):
         run(config, open_data(copy), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -277,7 +355,11 @@ def test_one_process_at_a_time(tmp_path, config, data, monkeypatch):
         enter_too()
         assert [path.name for path in tmp_path.iterdir()] == ["lock"]
     run(config, data, tmp_path, observer=enter_too)
-    monkeypatch.setattr(fcntl, "flock", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "No locks available")))
+    monkeypatch.setattr(
+        fcntl,
+        "flock",
+        lambda *_: (_ for _ in ()).throw(OSError(errno.ENOLCK, "No locks available")),
+    )
     assert run(short, data, tmp_path / "elsewhere").steps == 1
 
 
@@ -291,7 +373,8 @@ def test_a_disk_that_is_full(tmp_path, config, data):
     limit = small_files(8192)
     try:
         with pytest.raises(
-            ValueError, match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one is .*step-00000003. Make room"
+            ValueError,
+            match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one is .*step-00000003. Make room",
         ):
             run(config, data, tmp_path, observer=fill)
     finally:
@@ -303,14 +386,21 @@ def test_a_model_that_was_removed_is_made_again(tmp_path, config, data, whole):
     shutil.copytree(whole[1], tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "final")
     assert run(config, data, tmp_path / "run") == whole[0]
-    ours, theirs = (load_model(directory / "final").model.state_dict() for directory in (tmp_path / "run", whole[1]))
+    ours, theirs = (
+        load_model(directory / "final").model.state_dict()
+        for directory in (tmp_path / "run", whole[1])
+    )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    lines = [[json.loads(line)["step"] for line in (d / "metrics.jsonl").read_text().splitlines()] for d in (tmp_path / "run", whole[1])]
+    lines = [
+        [json.loads(line)["step"] for line in (d / "metrics.jsonl").read_text().splitlines()]
+        for d in (tmp_path / "run", whole[1])
+    ]
     assert lines[0] == lines[1], "each validation once"
     for name in ("final", "checkpoints"):
         shutil.rmtree(tmp_path / "run" / name)
     with pytest.raises(
-        ValueError, match=r"is finished, but final/ is missing, and there is no checkpoint .* Delete .*result.json to train"
+        ValueError,
+        match=r"is finished, but final/ is missing, and there is no checkpoint .* Delete .*result.json to train",
     ):
         run(config, data, tmp_path / "run")
 
@@ -320,7 +410,10 @@ def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, config, data, w
         if report.step == 6:
             run.scored.model.norm.weight.data[3] = float("inf")
 
-    with pytest.raises(FloatingPointError, match=r"The weights are not finite after step 6. .*The last good checkpoint is .*step-00000003"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"The weights are not finite after step 6. .*The last good checkpoint is .*step-00000003",
+    ):
         run(config, data, tmp_path / "run", observer=overflow)
     assert run(config, data, tmp_path / "run").loss == whole[0].loss
     (file,) = (tmp_path / "run" / "checkpoints" / "step-00000008").glob("*.safetensors")
@@ -330,14 +423,21 @@ def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, config, data, w
     tensors["model.model.norm.weight"][3] = float("nan")
     save_file(tensors, file, noted)
     (tmp_path / "run" / "result.json").unlink()
-    with pytest.raises(FloatingPointError, match=r"step-00000008 has weights that are not finite. Delete it to go on from the one before"):
+    with pytest.raises(
+        FloatingPointError,
+        match=r"step-00000008 has weights that are not finite. Delete it to go on from the one before",
+    ):
         run(config, data, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
     ("change", "execution", "message"),
     [
-        ({"batch": 6}, {"accumulate": 4}, r"--batch 6 must be a multiple of 4: 1 ranks that read data × 4 parts .* Try --batch 8"),
+        (
+            {"batch": 6},
+            {"accumulate": 4},
+            r"--batch 6 must be a multiple of 4: 1 ranks that read data × 4 parts .* Try --batch 8",
+        ),
         ({"length": 10**6}, {}, r"too few for one sequence of --length 1000000"),
         ({}, {"context": 2}, r"The number of ranks, 1, must be a multiple of --context 2"),
     ],
@@ -362,7 +462,10 @@ def test_a_model_that_is_too_small_for_the_vocabulary_is_refused(tmp_path, confi
         ({"clip": -1.0}, "`clip` must not be negative"),
         ({"warmup": 1.0}, r"`warmup` must be in \[0, 1\), got 1.0"),
         ({"warmup": NAN}, r"`warmup` must be in \[0, 1\), got nan"),
-        *(({name: NAN}, f"`{name}` must be finite, got nan") for name in ("lr", "min_lr", "matrix_lr", "weight_decay", "clip")),
+        *(
+            ({name: NAN}, f"`{name}` must be finite, got nan")
+            for name in ("lr", "min_lr", "matrix_lr", "weight_decay", "clip")
+        ),
         ({"lr": INF}, "`lr` must be finite, got inf"),
     ],
 )
@@ -373,7 +476,14 @@ def test_bad_configs_say_so(config, change, message):
 
 @pytest.mark.parametrize(
     "change",
-    [{"validate_every": -1}, {"validation_tokens": -5}, {"peak_flops": -1.0}, {"peak_flops": INF}, {"timeout": NAN}, {"timeout": 0.0}],
+    [
+        {"validate_every": -1},
+        {"validation_tokens": -5},
+        {"peak_flops": -1.0},
+        {"peak_flops": INF},
+        {"timeout": NAN},
+        {"timeout": 0.0},
+    ],
     ids=str,
 )
 def test_bad_executions_say_so(change):
@@ -391,7 +501,9 @@ def test_configs_are_data(config):
         replace(config, optimiser="sgd")
     with pytest.raises(ValueError, match="newer statemix"):
         run_config_from_dict({**json.loads(config.to_json()), "version": 99})
-    with pytest.raises(ValueError, match="Unknown way to train in parallel 'ring'. Available: ddp, fsdp"):
+    with pytest.raises(
+        ValueError, match="Unknown way to train in parallel 'ring'. Available: ddp, fsdp"
+    ):
         Execution(parallel="ring")
     with pytest.raises(ValueError, match="`keep` must be at least 1"):
         Execution(keep=0)
@@ -400,16 +512,22 @@ def test_configs_are_data(config):
 def test_ids_outlive_new_fields(config):
     first = LMRunConfig(LMConfig(300), "x")
     assert first.id == "d69539c3fb29d7d1"  # as it was before there was a choice of optimisers
-    assert len({first.id, replace(first, optimiser="muon").id, replace(first, matrix_lr=0.1).id}) == 3
+    assert (
+        len({first.id, replace(first, optimiser="muon").id, replace(first, matrix_lr=0.1).id}) == 3
+    )
 
 
 def test_biases_and_norms_do_not_decay(config):
-    model = LanguageModel(replace(config.model, options={**config.model.options, "learn_initial_state": True}))
+    model = LanguageModel(
+        replace(config.model, options={**config.model.options, "learn_initial_state": True})
+    )
     optimiser = make_optimiser(model, config)
     kept = {name for name, p in model.named_parameters() if not decays(name, p)}
     assert {name.rpartition(".")[2] for name in kept} == {"bias", "weight", "h0"}
     assert all("norm" in name for name in kept if name.endswith("weight"))
-    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(model.parameters()))
+    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(
+        list(model.parameters())
+    )
     assert [group["weight_decay"] for group in optimiser.param_groups] == [0.1, 0.0]
 
 
@@ -434,7 +552,9 @@ def test_orthogonal_matrices(shape):
 def test_muon_turns_matrices_inside_blocks(config):
     model = LanguageModel(config.model)
     optimiser = make_optimiser(model, replace(config, optimiser="muon", lr=1e-3, matrix_lr=0.02))
-    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(list(model.parameters()))
+    assert sum(len(group["params"]) for group in optimiser.param_groups) == len(
+        list(model.parameters())
+    )
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     torch.manual_seed(1)
     for p in model.parameters():
@@ -445,7 +565,9 @@ def test_muon_turns_matrices_inside_blocks(config):
         if p.ndim == 2 and name.startswith("blocks") and "bias" not in name:
             rate = 0.02
             change = (1 - rate * decay) * before[name] - p.detach()
-            expected = rate * max(1, p.shape[0] / p.shape[1]) ** 0.5 * orthogonal(p.grad)  # a first momentum has its gradient's direction
+            expected = (
+                rate * max(1, p.shape[0] / p.shape[1]) ** 0.5 * orthogonal(p.grad)
+            )  # a first momentum has its gradient's direction
         else:
             rate = 1e-3
             change = (1 - rate * decay) * before[name] - p.detach()
@@ -472,7 +594,11 @@ def test_muon_is_an_optimiser_like_others(config):
     model, optimiser, closure = begin()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     first = optimiser.step(closure)
-    assert all((p != before[name]).any() for name, p in model.named_parameters() if name.endswith("W_g.weight"))
+    assert all(
+        (p != before[name]).any()
+        for name, p in model.named_parameters()
+        if name.endswith("W_g.weight")
+    )
     assert optimiser.step(closure) < first
     other, fresh, again = begin()
     other.load_state_dict(model.state_dict())
@@ -485,7 +611,9 @@ def test_muon_is_an_optimiser_like_others(config):
 
 
 @pytest.mark.parametrize("stop", [4, 7])
-def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, whole, stop):
+def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(
+    tmp_path, config, data, whole, stop
+):
     def interrupt(run, report):
         if report.step == stop:
             raise KeyboardInterrupt
@@ -498,7 +626,11 @@ def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, conf
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     (file,) = (tmp_path / "cut" / "checkpoints" / "step-00000008").glob("*.safetensors")
     names = load_file(file).keys()
-    assert sum(name.startswith("exp_avg.") for name in names) > sum(name.startswith("exp_avg_sq.") for name in names) > 0
+    assert (
+        sum(name.startswith("exp_avg.") for name in names)
+        > sum(name.startswith("exp_avg_sq.") for name in names)
+        > 0
+    )
     assert losses(tmp_path / "whole")[2:] != losses(whole[1])[2:]
 
 
@@ -513,13 +645,37 @@ def test_the_learning_rate_warms_up_and_follows_a_cosine(config):
 def test_flops_are_six_a_weight(config):
     model = LanguageModel(config.model)
     weights = sum(p.numel() for p in model.parameters()) - model.embedding.weight.numel()
-    assert flops_per_token(model) == 6 * (weights + 2 * 3 * 2 * 3)  # and six a gate: 2 layers of 3 blocks of 2 rows of 3
+    assert flops_per_token(model) == 6 * (
+        weights + 2 * 3 * 2 * 3
+    )  # and six a gate: 2 layers of 3 blocks of 2 rows of 3
 
 
 def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
     monkeypatch.chdir(tmp_path)
-    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
-    arguments = ["lm", "train", str(data.directory), *sizes, "--steps", "3", "--validation-tokens", "64"]
+    sizes = [
+        "--preset",
+        "180k-bdlru-m4",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--length",
+        "16",
+        "--batch",
+        "2",
+        "--peak-tflops",
+        "1",
+    ]
+    arguments = [
+        "lm",
+        "train",
+        str(data.directory),
+        *sizes,
+        "--steps",
+        "3",
+        "--validation-tokens",
+        "64",
+    ]
     main([*arguments, "--compare-ngram", "--out", "mine"])
     printed = capsys.readouterr().out
     assert "Kneser–Ney of order 5 over tokens" in printed
@@ -545,20 +701,54 @@ def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
 
 def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):
     monkeypatch.chdir(tmp_path)
-    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
+    sizes = [
+        "--preset",
+        "180k-bdlru-m4",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--length",
+        "16",
+        "--batch",
+        "2",
+        "--peak-tflops",
+        "1",
+    ]
     main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
     steps = read_config(tmp_path / "mine").steps
     assert len(losses(tmp_path / "mine")) == steps
     assert "holds a run already" not in capsys.readouterr().err
     main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.01", "--out", "mine"])
     assert read_config(tmp_path / "mine").steps == steps
-    assert f"mine holds a run already: its {steps} steps stay, whatever the --minutes" in capsys.readouterr().err
+    assert (
+        f"mine holds a run already: its {steps} steps stay, whatever the --minutes"
+        in capsys.readouterr().err
+    )
 
 
 def test_other_minutes_are_another_run(tmp_path, monkeypatch, data):
     monkeypatch.chdir(tmp_path)
-    sizes = ["--preset", "180k-bdlru-m4", "--width", "16", "--layers", "1", "--length", "16", "--batch", "2", "--peak-tflops", "1"]
-    for length in (["--minutes", "0.0005"], ["--minutes", "0.001"], ["--minutes", "0.0005"], ["--steps", "1"]):
+    sizes = [
+        "--preset",
+        "180k-bdlru-m4",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--length",
+        "16",
+        "--batch",
+        "2",
+        "--peak-tflops",
+        "1",
+    ]
+    for length in (
+        ["--minutes", "0.0005"],
+        ["--minutes", "0.001"],
+        ["--minutes", "0.0005"],
+        ["--steps", "1"],
+    ):
         main(["lm", "train", str(data.directory), *sizes, *length])
     names = sorted(path.name for path in (tmp_path / "runs" / "lm").iterdir())
     assert len(names) == 3

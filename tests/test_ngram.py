@@ -60,7 +60,9 @@ def test_probabilities_are_those_of_the_definition(order):
     got = model.probabilities(tokens)
     for end in np.flatnonzero(predicted):
         history = [int(t) for t in tokens[max(0, end - order + 1) : end]]
-        assert got[end] == pytest.approx(probability_by_hand(counts, order, history, int(tokens[end])), rel=1e-12)
+        assert got[end] == pytest.approx(
+            probability_by_hand(counts, order, history, int(tokens[end])), rel=1e-12
+        )
     assert model.bits(held_out) == pytest.approx(-np.log2(got[predicted]).sum())
 
 
@@ -88,12 +90,21 @@ def test_discounts_are_chen_and_goodmans():
     n1, n2, n3, n4 = 8, 4, 3, 2
     y = n1 / (n1 + 2 * n2)
     counts = np.repeat([1, 2, 3, 4], [n1, n2, n3, n4])
-    assert discounts(counts) == pytest.approx([0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3])
-    assert discounts(np.array([1, 1, 2])).tolist() == [0, 0.75, 0.75, 0.75]  # too little to estimate from
+    assert discounts(counts) == pytest.approx(
+        [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
+    )
+    assert discounts(np.array([1, 1, 2])).tolist() == [
+        0,
+        0.75,
+        0.75,
+        0.75,
+    ]  # too little to estimate from
 
 
 def test_longer_contexts_help_and_bytes_can_be_counted(tmp_path, capsys):
-    pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+    pytest.importorskip(
+        "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
+    )
     data = little_data(tmp_path)
     bits = [measure_ngram(data, order).bits_per_byte for order in (1, 2, 3)]
     assert all(longer < shorter for shorter, longer in pairwise(bits))
@@ -102,12 +113,16 @@ def test_longer_contexts_help_and_bytes_can_be_counted(tmp_path, capsys):
     tokens = np.fromfile(data.directory / "train-00000.bin", "<u2")
     tokens[::7] = 60_000
     tokens.tofile(data.directory / "train-00000.bin")
-    with pytest.raises(ValueError, match="train-00000.bin has the token id 60000, but its text has 300 tokens"):
+    with pytest.raises(
+        ValueError, match="train-00000.bin has the token id 60000, but its text has 300 tokens"
+    ):
         measure_ngram(data)
 
 
 def test_tokenizers_that_lose_bytes_leave_the_other_numbers(tmp_path, capsys):
-    tokenizers = pytest.importorskip("tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`")
+    tokenizers = pytest.importorskip(
+        "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
+    )
     data = little_data(tmp_path)
     tokenizer = tokenizers.Tokenizer.from_file(str(data.tokenizer))
     tokenizer.decoder = tokenizers.decoders.Strip(" ", 1, 0)

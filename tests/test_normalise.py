@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from statemix.ops import NORMALISERS, companion_scan, gated_block_scan, gated_companion_scan, normalise
+from statemix.ops import (
+    NORMALISERS,
+    companion_scan,
+    gated_block_scan,
+    gated_companion_scan,
+    normalise,
+)
 
 BOUNDED = [gate for gate in NORMALISERS if gate != "none"]
 SIGNED = ["tanh", "linear", "silu"]
@@ -14,9 +20,15 @@ gates_of = pytest.mark.parametrize("gate", NORMALISERS)
 
 
 @pytest.mark.parametrize("gate", BOUNDED)
-@given(m=st.integers(1, 6), scale=st.sampled_from([1e-6, 0.1, 1.0, 30.0, 1e4]), seed=st.integers(0, 2**16))
+@given(
+    m=st.integers(1, 6),
+    scale=st.sampled_from([1e-6, 0.1, 1.0, 30.0, 1e4]),
+    seed=st.integers(0, 2**16),
+)
 def test_rows_sum_to_at_most_one(gate, m, scale, seed):
-    gates = scale * torch.randn(20, m + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    gates = scale * torch.randn(
+        20, m + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     total = normalise(gates, gate).abs().sum(-1)
     assert (total <= 1 + 1e-12).all()
     if gate in ("softmax", "sigmoid"):
@@ -100,7 +112,11 @@ def biggest_state(scan, gates, v, h0, gate):
 
 @pytest.mark.parametrize("gate", BOUNDED)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@given(m=st.sampled_from([1, 2, 3, 5]), scale=st.sampled_from([0.0, 0.3, 3.0, 30.0]), seed=st.integers(0, 2**16))
+@given(
+    m=st.sampled_from([1, 2, 3, 5]),
+    scale=st.sampled_from([0.0, 0.3, 3.0, 30.0]),
+    seed=st.integers(0, 2**16),
+)
 def test_proposition_1(gate, dtype, m, scale, seed):
     """|h| ≤ max(|h0|, |v|), up to one rounding of the output: inputs are ±1 at random, the worst that the bound allows."""
     draw = torch.Generator().manual_seed(seed)
@@ -113,8 +129,18 @@ def test_proposition_1(gate, dtype, m, scale, seed):
         return (scale * torch.randn(*shape, generator=draw)).to(dtype)
 
     limit = 1 + 4 * T * torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
-    assert biggest_state(gated_block_scan, raw(2, T, n, m, m + 1), signs(2, T, n, m), signs(2, n, m), gate) <= limit
-    assert biggest_state(gated_companion_scan, raw(2, T, n, m + 1), signs(2, T, n), signs(2, n, m), gate) <= limit
+    assert (
+        biggest_state(
+            gated_block_scan, raw(2, T, n, m, m + 1), signs(2, T, n, m), signs(2, n, m), gate
+        )
+        <= limit
+    )
+    assert (
+        biggest_state(
+            gated_companion_scan, raw(2, T, n, m + 1), signs(2, T, n), signs(2, n, m), gate
+        )
+        <= limit
+    )
 
 
 @pytest.mark.parametrize("scan", [gated_block_scan, gated_companion_scan])
@@ -136,7 +162,12 @@ def test_proposition_1_where_rounding_compounds(scan, unchecked):
     row = torch.tensor([2.324712038040161, -1.290027141571045, -0.8556503057479858, -30.0])
     rows = (1, T, 1, m) if scan is gated_block_scan else (1, T, 1)
     limit = (1 + (m + 2) * torch.finfo(torch.float32).eps) ** T
-    assert biggest_state(scan, row.expand(*rows, m + 1), torch.zeros(rows), torch.ones(1, 1, m), "softmax") <= limit
+    assert (
+        biggest_state(
+            scan, row.expand(*rows, m + 1), torch.zeros(rows), torch.ones(1, 1, m), "softmax"
+        )
+        <= limit
+    )
 
 
 def test_low_precision_gates_are_normalised_in_float32():
@@ -144,10 +175,18 @@ def test_low_precision_gates_are_normalised_in_float32():
     assert normalise(torch.full((1, 4), 6e4).half(), "linear").tolist() == [[0.25] * 4]
     gates = torch.randn(100, 5).bfloat16()
     for gate in NORMALISERS:
-        torch.testing.assert_close(normalise(gates, gate), normalise(gates.float(), gate).bfloat16(), rtol=0, atol=0)
+        torch.testing.assert_close(
+            normalise(gates, gate), normalise(gates.float(), gate).bfloat16(), rtol=0, atol=0
+        )
 
 
-LONE_GATES = {"softmax": (60.0, -60.0), "sigmoid": (3.0, -200.0), "tanh": (0.7, 0.0), "linear": (41.0, 0.0), "silu": (41.0, -200.0)}
+LONE_GATES = {
+    "softmax": (60.0, -60.0),
+    "sigmoid": (3.0, -200.0),
+    "tanh": (0.7, 0.0),
+    "linear": (41.0, 0.0),
+    "silu": (41.0, -200.0),
+}
 
 
 @pytest.mark.parametrize("gate", LONE_GATES)

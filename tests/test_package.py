@@ -16,7 +16,13 @@ from statemix.ops import registry
 
 
 def python(code: str, *, env: dict[str, str] | None = None) -> str:
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **(env or {})})
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **(env or {})},
+    )
     return result.stdout
 
 
@@ -66,7 +72,9 @@ def test_info_json(capsys):
 def test_version():
     from statemix import __version__
 
-    result = subprocess.run([sys.executable, "-m", "statemix", "--version"], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-m", "statemix", "--version"], capture_output=True, text=True, check=True
+    )
     assert result.stdout == f"statemix {__version__}\n"
 
 
@@ -81,7 +89,8 @@ except ValueError as error:
     print(error)
 """
     assert (
-        python(code, env={"STATEMIX_KERNELS": "fast"}) == "The environment variable STATEMIX_KERNELS must be 'on' or 'off', got 'fast'.\n"
+        python(code, env={"STATEMIX_KERNELS": "fast"})
+        == "The environment variable STATEMIX_KERNELS must be 'on' or 'off', got 'fast'.\n"
     )
 
 
@@ -139,7 +148,9 @@ def test_a_kernel_goes_before_the_plain_body(scratch_op):
 
 
 def test_register_kernel_errors():
-    with pytest.raises(ValueError, match="Unknown op 'blok_scan'. Available: block_scan, block_scan_backward"):
+    with pytest.raises(
+        ValueError, match="Unknown op 'blok_scan'. Available: block_scan, block_scan_backward"
+    ):
         registry.register_kernel("blok_scan", "cpu", lambda: None, "none")
     with pytest.raises(ValueError, match="Unknown device 'tpu'. Available: cpu, cuda"):
         registry.register_kernel("block_scan", "tpu", lambda: None, "none")
@@ -158,7 +169,11 @@ def test_the_readme_runs():
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     scope: dict = {}
     exec(blocks[0], scope)
-    assert (scope["y"].shape, scope["state"].shape, scope["y_t"].shape) == ((8, 256, 128), (8, 32, 4), (8, 128))
+    assert (scope["y"].shape, scope["state"].shape, scope["y_t"].shape) == (
+        (8, 256, 128),
+        (8, 32, 4),
+        (8, 128),
+    )
     exec(blocks[-1], scope)
     from statemix import MIXERS, build_mixer
 

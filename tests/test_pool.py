@@ -71,7 +71,9 @@ def test_switch(monkeypatch):
     assert pool.FREE == []
     monkeypatch.setenv("STATEMIX_POOL", "much")
     pool.limit.cache_clear()
-    with pytest.raises(ValueError, match="STATEMIX_POOL must be 'off' or a number of MiB, got 'much'"):
+    with pytest.raises(
+        ValueError, match="STATEMIX_POOL must be 'off' or a number of MiB, got 'much'"
+    ):
         pool.empty(LARGE)
 
 

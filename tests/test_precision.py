@@ -15,7 +15,9 @@ def test_dtypes(case: Case, dtype):
     h, final = case.scan(*inputs)
     assert h.dtype == dtype
     assert final.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
-    for gradient, x in zip(torch.autograd.grad(h.float().sum() + final.sum(), inputs), inputs, strict=True):
+    for gradient, x in zip(
+        torch.autograd.grad(h.float().sum() + final.sum(), inputs), inputs, strict=True
+    ):
         assert gradient.dtype == dtype
         assert gradient.shape == x.shape
 
@@ -50,7 +52,9 @@ def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, dtype):
     """Against float64, outputs and gradients err at most twice as much as the definition does in the same dtype."""
 
     def run(scan, dtype):
-        inputs = [x.to(dtype).requires_grad_() for x in case.inputs(2, 64, 4, 3, dtype=dtype, seed=11)]
+        inputs = [
+            x.to(dtype).requires_grad_() for x in case.inputs(2, 64, 4, 3, dtype=dtype, seed=11)
+        ]
         h, final = scan(*inputs)
         weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)
         loss = (h.double() * weights).sum() + final.double().sum()
@@ -62,14 +66,21 @@ def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, dtype):
         inputs = [x.double().requires_grad_() for x in rounded]
         h, final = case.loop(*inputs)
         weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)
-        return [y.detach() for y in (h, final, *torch.autograd.grad((h * weights).sum() + final.sum(), inputs))]
+        return [
+            y.detach()
+            for y in (h, final, *torch.autograd.grad((h * weights).sum() + final.sum(), inputs))
+        ]
 
-    for ours, theirs, truth in zip(run(case.scan, dtype), run(case.loop, dtype), exact(), strict=True):
+    for ours, theirs, truth in zip(
+        run(case.scan, dtype), run(case.loop, dtype), exact(), strict=True
+    ):
         assert (ours - truth).norm() <= 2 * (theirs - truth).norm()
 
 
 @pytest.mark.parametrize("dtype", LOW)
-@pytest.mark.parametrize("case", [case for case in EACH_SCAN if case.name.startswith("gated")], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in EACH_SCAN if case.name.startswith("gated")], ids=str
+)
 def test_gradients_of_gates_where_states_are_close_together(case: Case, dtype):
     """Their differences are what a gate's gradient is made of: they are taken before anything is rounded."""
     gates, v, h0 = case.inputs(2, 64, 4, 4, dtype=dtype, seed=5)

@@ -35,13 +35,25 @@ def cells():
                     model = with_row(ModelConfig(), bdlru(m), 24)
                     yield Cell(bdlru(m), column, "plain", RunConfig(task, model, train_examples=examples, lr=lr, seed=seed))
 """
-EIGENVALUES = {"eigenvalues": [[[0.5, 0.0]], [[-0.5, 0.25], [-0.5, -0.25]]], "negative": 0.25, "complex": 0.5, "radius": 0.6}
+EIGENVALUES = {
+    "eigenvalues": [[[0.5, 0.0]], [[-0.5, 0.25], [-0.5, -0.25]]],
+    "negative": 0.25,
+    "complex": 0.5,
+    "radius": 0.6,
+}
 
 
 def entry(config, validation, test, **measured):
     accuracy = lambda value: {"token": value, "macro": value, "sequence": value}  # noqa: E731
-    result = {"validation": accuracy(validation), "test": accuracy(test), "parameters": 1234, "cpu_seconds": 2.5} | measured
-    return Entry(config.id, "done", json.loads(config.to_json()), result, None, "abc123", "a machine")
+    result = {
+        "validation": accuracy(validation),
+        "test": accuracy(test),
+        "parameters": 1234,
+        "cpu_seconds": 2.5,
+    } | measured
+    return Entry(
+        config.id, "done", json.loads(config.to_json()), result, None, "abc123", "a machine"
+    )
 
 
 @pytest.fixture
@@ -61,12 +73,16 @@ def clone(tmp_path):
 
 
 def test_selection_sees_validation_alone(clone):
-    places, complaints = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
+    places, complaints = gather(
+        [clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl")
+    )
     assert complaints == []
     assert len(places) == 15
     place = next(p for p in places if p.row == bdlru(2) and p.column == "S3-10k")
     assert place.best.choice.lr == 1e-2  # whose test accuracy is lower
-    assert place.best.accuracy == pytest.approx(0.65)  # of the seed that validates best, not of the one that tests best
+    assert place.best.accuracy == pytest.approx(
+        0.65
+    )  # of the seed that validates best, not of the one that tests best
     assert place.best.choice.mean == pytest.approx(0.7)
     assert place.best.choice.deviation == pytest.approx(0.1 / 2**0.5)
     assert place.planned == 4
@@ -74,11 +90,15 @@ def test_selection_sees_validation_alone(clone):
 
 
 def test_neighbours_and_averages(clone):
-    places, _ = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
+    places, _ = gather(
+        [clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl")
+    )
     values = read_values()
     found = {(n.paper.table, n.paper.row, n.paper.column): n for n in neighbours(places, values)}
     assert len(values) == len(found) == 268
-    assert found["table_groups", bdlru(1), "overall"].accuracy == pytest.approx(0.65)  # all five columns are there
+    assert found["table_groups", bdlru(1), "overall"].accuracy == pytest.approx(
+        0.65
+    )  # all five columns are there
     assert found["table_groups", bdlru(2), "overall"].accuracy is None  # only one is
     assert found["table_groups", bdlru(1), "S3-10k"].difference == pytest.approx(0.65 - 0.56)
     lines = coverage(list(found.values())).splitlines()
@@ -86,17 +106,24 @@ def test_neighbours_and_averages(clone):
         "table_chomsky: 0 of 68 measured, 32 of which are commented out in the paper's source",
         "0 at the paper's size, the others at a smaller one; 0 rest on one seed",
     ]
-    assert lines[-1] == "7 of the paper's 268 values have a measured neighbour; 0 of those agree within 0.02."
+    assert (
+        lines[-1]
+        == "7 of the paper's 268 values have a measured neighbour; 0 of those agree within 0.02."
+    )
 
 
 def test_tables(clone):
-    places, _ = gather([clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl"))
+    places, _ = gather(
+        [clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl")
+    )
     grid = grids(neighbours(places, read_values()))["table_groups"]
     text = markdown(grid)
     assert "| BD-LRU m2 | 0.650 [0.700 ± 0.071, 2] (1.000, −0.350) | · (0.490) |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
     body = latex(grid).splitlines()
-    assert r"BD-LRU m2 & 0.650 [0.700 $\pm$ 0.071, 2] (1.000, $-$0.350) & -- (0.490)" in "\n".join(body)
+    assert r"BD-LRU m2 & 0.650 [0.700 $\pm$ 0.071, 2] (1.000, $-$0.350) & -- (0.490)" in "\n".join(
+        body
+    )
     assert len({line.count("&") for line in body if line.endswith(r"\\")}) == 1
 
 
@@ -107,7 +134,14 @@ def test_report_writes_everything_the_same_twice(clone, monkeypatch, capsys):
     assert "7 of the paper's 268 values" in capsys.readouterr().out.splitlines()[-1]
     main(["report", "--out", "two"])
     names = {path.name for path in (clone / "one").iterdir()}
-    assert {"index.html", "values.csv", "table_groups.md", "table_groups.tex", "fig_groups.svg", "fig_groups.pdf"} <= names
+    assert {
+        "index.html",
+        "values.csv",
+        "table_groups.md",
+        "table_groups.tex",
+        "fig_groups.svg",
+        "fig_groups.pdf",
+    } <= names
     for name in names:
         assert (clone / "one" / name).read_bytes() == (clone / "two" / name).read_bytes(), name
     lines = list(csv.DictReader((clone / "one" / "values.csv").read_text().splitlines()))
@@ -115,10 +149,14 @@ def test_report_writes_everything_the_same_twice(clone, monkeypatch, capsys):
     assert sum(line["ours"] != "" for line in lines) == 7
 
 
-@pytest.mark.parametrize(("missing", "words"), [("experiments", "no experiments in"), ("ledger", "no ledger")])
+@pytest.mark.parametrize(
+    ("missing", "words"), [("experiments", "no experiments in"), ("ledger", "no ledger")]
+)
 def test_report_says_what_is_missing(clone, monkeypatch, missing, words):
     monkeypatch.chdir(clone)
-    shutil.rmtree(clone / "experiments") if missing == "experiments" else (clone / "results" / "ledger.jsonl").unlink()
+    shutil.rmtree(clone / "experiments") if missing == "experiments" else (
+        clone / "results" / "ledger.jsonl"
+    ).unlink()
     with pytest.raises(SystemExit, match=words):
         main(["report", "--coverage"])
 
@@ -159,7 +197,11 @@ document.body.innerHTML = "<pre id=seen>" + JSON.stringify(seen) + "</pre>";
 
 def test_page_in_a_browser(clone, monkeypatch):
     """Select, hover, step through time; nothing is fetched."""
-    browser = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    browser = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if browser is None:
         pytest.skip("no Chromium or Chrome on this machine")
     monkeypatch.chdir(clone)
@@ -171,10 +213,28 @@ def test_page_in_a_browser(clone, monkeypatch):
     page = (clone / "page.html").read_text()
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     (clone / "page.html").write_text(page.removesuffix("</html>") + ACTIONS)
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={clone / 'profile'}", "--dump-dom"]
-    ran = subprocess.run([*command, (clone / "page.html").as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    command = [
+        browser,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={clone / 'profile'}",
+        "--dump-dom",
+    ]
+    ran = subprocess.run(
+        [*command, (clone / "page.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     assert '<pre id="seen">' in ran.stdout
-    seen = json.loads(ran.stdout.split('<pre id="seen">')[1].split("</pre>")[0].replace("&lt;", "<").replace("&gt;", ">"))
+    seen = json.loads(
+        ran.stdout.split('<pre id="seen">')[1]
+        .split("</pre>")[0]
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+    )
     assert seen["points"] == 2
     assert seen["missing"] == "9 of 15 cells are not run yet."
     assert seen["tip"][0] == "block"
@@ -193,7 +253,12 @@ def test_documents_are_rendered_from_the_ledger(tmp_path):
     root = Path(__file__).parents[1]
     copy = tmp_path / "reproduce.md"
     copy.write_text((root / "docs" / "reproduce.md").read_text())
-    update_documents(root / "experiments", root / "results" / "ledger.jsonl", root / "results" / "lm" / "small.jsonl", (copy,))
+    update_documents(
+        root / "experiments",
+        root / "results" / "ledger.jsonl",
+        root / "results" / "lm" / "small.jsonl",
+        (copy,),
+    )
     assert copy.read_text() == (root / "docs" / "reproduce.md").read_text()
     assert copy.read_text().count("<!-- end -->") >= 8
 
@@ -201,10 +266,16 @@ def test_documents_are_rendered_from_the_ledger(tmp_path):
 def test_a_region_that_nobody_knows(clone):
     path = clone / "page.md"
     path.write_text("before\n<!-- table_moon -->\nold\n<!-- end -->\nafter\n")
-    with pytest.raises(ValueError, match="Unknown region 'table_moon' in a document. Available: table_mad"):
-        update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
+    with pytest.raises(
+        ValueError, match="Unknown region 'table_moon' in a document. Available: table_mad"
+    ):
+        update_documents(
+            clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
+        )
     path.write_text("before\n<!-- runs table_groups -->\nold\n<!-- end -->\nafter\n")
-    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
+    update_documents(
+        clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
+    )
     lines = path.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
     assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |" in lines
@@ -217,7 +288,9 @@ def test_regions_beside_notes_and_at_the_end(clone):
     path.write_text(
         "<!-- a note -->\n\n<!-- runs my-groups -->\nold\n<!-- end -->\n<!-- another note -->\n<!-- runs my-groups -->\n<!-- end -->"
     )
-    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
+    update_documents(
+        clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
+    )
     text = path.read_text()
     assert text.count("| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |") == 2
     assert (text.count("note -->"), text.count("old")) == (2, 0)
@@ -230,7 +303,13 @@ def test_the_best_run_of_any_rate_with_the_seeds_at_its_own(tmp_path):
     cells = [cell for cell in load_places(path) if (cell.row, cell.column) == (bdlru(2), "S3-10k")]
     for cell in cells:
         if cell.config.lr == 1e-2:
-            ledger.append(entry(cell.config, (0.2, 1.0, 0.3)[cell.config.seed], (0.25, 0.95, 0.35)[cell.config.seed]))
+            ledger.append(
+                entry(
+                    cell.config,
+                    (0.2, 1.0, 0.3)[cell.config.seed],
+                    (0.25, 0.95, 0.35)[cell.config.seed],
+                )
+            )
         elif cell.config.seed == 0:
             ledger.append(entry(cell.config, 0.9, 0.9))
     place = next(place for place in gather([path], ledger)[0] if place.measured)
@@ -252,29 +331,49 @@ def cells():
 
 
 def test_bare_configs_and_configs_in_two_places(tmp_path):
-    path, ledger, page = tmp_path / "bare.py", Ledger(tmp_path / "ledger.jsonl"), tmp_path / "page.md"
+    path, ledger, page = (
+        tmp_path / "bare.py",
+        Ledger(tmp_path / "ledger.jsonl"),
+        tmp_path / "page.md",
+    )
     path.write_text(BARE)
     for config in {cell.config.id: cell.config for cell in load_places(path)}.values():
         ledger.append(entry(config, 0.5, 0.5))
     page.write_text("<!-- runs bare -->\n<!-- end -->\n")
     update_documents(tmp_path, ledger.path, tmp_path / "none", (page,))
     rows = [line.split(" | ")[0] for line in page.read_text().splitlines()[3:-1]]
-    assert rows == ["| bdlru n_blocks=4 block_size=1", "| bdlru n_blocks=4 block_size=2", "| base\\|line", "| with the default"]
+    assert rows == [
+        "| bdlru n_blocks=4 block_size=1",
+        "| bdlru n_blocks=4 block_size=2",
+        "| base\\|line",
+        "| with the default",
+    ]
 
 
 def test_accuracy_over_all_lengths_beside_the_longest(clone):
     """A line for what was measured at all lengths, with the paper's value."""
     path = clone / "page.md"
     path.write_text("<!-- within table_groups -->\n<!-- end -->\n")
-    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,))
-    assert path.read_text().splitlines()[3:-1] == ["| BD-LRU m2 | S3-10k | plain | 0.650 | 0.812 | 1.000 |"]
+    update_documents(
+        clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
+    )
+    assert path.read_text().splitlines()[3:-1] == [
+        "| BD-LRU m2 | S3-10k | plain | 0.650 | 0.812 | 1.000 |"
+    ]
 
 
 def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
     path = tmp_path / "table_groups.py"
-    path.write_text(EXPERIMENT.replace("def cells():", "def cells(scale):").replace("24)", "96 if scale == 'paper' else 24)"))
+    path.write_text(
+        EXPERIMENT.replace("def cells():", "def cells(scale):").replace(
+            "24)", "96 if scale == 'paper' else 24)"
+        )
+    )
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    for scale, validation in (("laptop", 0.8), ("paper", 0.6)):  # the smaller one validates better, and is another comparison
+    for scale, validation in (
+        ("laptop", 0.8),
+        ("paper", 0.6),
+    ):  # the smaller one validates better, and is another comparison
         cell = next(cell for cell in load_places(path, scale) if cell.row == bdlru(2))
         ledger.append(entry(cell.config, validation, validation))
     places, _ = gather([path], ledger)
@@ -282,7 +381,9 @@ def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
     assert [measured.variant for measured in place.measured] == ["plain, the paper's size", "plain"]
     found = neighbours(places, read_values())
     assert sum(n.full_size for n in found) == 1
-    assert "1 at the paper's size, the others at a smaller one; 1 rest on one seed" in coverage(found)
+    assert "1 at the paper's size, the others at a smaller one; 1 rest on one seed" in coverage(
+        found
+    )
     assert "| BD-LRU m2 | 0.600‡ (1.000, −0.400) |" in markdown(grids(found)["table_groups"])
     assert furthest(found).splitlines()[2:] == [
         "| table_groups | BD-LRU m2 | S3-10k | 0.600 | 1.000 | −0.400 | 1 | plain, the paper's size |"
@@ -292,8 +393,20 @@ def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
 def language_line(name, mixer, options, lr, perplexity, panels):
     config = {"model": {"mixer": mixer, "options": options}, "lr": lr, "seed": 0}
     config |= {"data": "abc", "steps": 4, "batch": 2, "length": 500, "optimiser": "muon"}
-    result = {"parameters": 2000, "tokens": 4000, "perplexity": perplexity, "bits_per_byte": perplexity / 10}
-    return {"panels": panels, "name": name, "config": config, "result": result, "cpu_seconds": 2.0 / lr, "commit": "abc"}
+    result = {
+        "parameters": 2000,
+        "tokens": 4000,
+        "perplexity": perplexity,
+        "bits_per_byte": perplexity / 10,
+    }
+    return {
+        "panels": panels,
+        "name": name,
+        "config": config,
+        "result": result,
+        "cpu_seconds": 2.0 / lr,
+        "commit": "abc",
+    }
 
 
 @pytest.fixture
@@ -302,7 +415,9 @@ def language(clone):
     lines = [
         language_line("bdlru-m4", "bdlru", blocks, 0.01, 20.0, ["a", "c"]),
         language_line("bdlru-m4", "bdlru", blocks, 0.1, 30.0, ["a", "c"]),
-        language_line("bdlru-m4 × 2.0", "bdlru", {"n_blocks": 16, "block_size": 4}, 0.1, 25.0, ["b"]),
+        language_line(
+            "bdlru-m4 × 2.0", "bdlru", {"n_blocks": 16, "block_size": 4}, 0.1, 25.0, ["b"]
+        ),
         language_line("hlru-m2", "hlru", {"n_channels": 5, "order": 2}, 0.01, 21.0, ["a", "c"]),
         language_line("lstm", "lstm", {"hidden": 7}, 0.1, 22.0, ["a"]),
     ]
@@ -322,15 +437,23 @@ def test_panels_on_language(language):
         "| LSTM | 2,000 | · | 22.00 | 22.00 | 2.200 |",
     ]
     b = PANELS["language b"](runs).splitlines()
-    assert b[2:] == ["| BD-LRU m4 | 32 | 2,000 | 30.00 |", "| BD-LRU m4 | 64 | 2,000 | 25.00 |"]  # at the rate of panel b
+    assert b[2:] == [
+        "| BD-LRU m4 | 32 | 2,000 | 30.00 |",
+        "| BD-LRU m4 | 64 | 2,000 | 25.00 |",
+    ]  # at the rate of panel b
     c = PANELS["language c"](runs).splitlines()
-    assert c[2:] == ["| BD-LRU m4 | 2,000 | 110 | 20.00 |", "| H-LRU m2 | 2,000 | 20 | 21.00 |"]  # a median over rates
+    assert c[2:] == [
+        "| BD-LRU m4 | 2,000 | 110 | 20.00 |",
+        "| H-LRU m2 | 2,000 | 20 | 21.00 |",
+    ]  # a median over rates
     assert read_language(language.with_name("none.jsonl")) == []
 
 
 def test_a_line_that_is_not_a_language_run(language):
     language.write_text(json.dumps({"name": "x"}) + "\n")
-    with pytest.raises(ValueError, match=r"line 1 lacks panels, config, result, cpu_seconds: is it a run of"):
+    with pytest.raises(
+        ValueError, match=r"line 1 lacks panels, config, result, cpu_seconds: is it a run of"
+    ):
         read_language(language)
 
 
@@ -339,7 +462,10 @@ def test_seeds_are_averaged_and_unlike_runs_refused(language):
     other = json.loads(json.dumps(lines[-1]))
     other["config"]["seed"], other["result"]["perplexity"], other["cpu_seconds"] = 1, 24.0, None
     language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
-    assert PANELS["language a"](read_language(language)).splitlines()[-1] == "| LSTM | 2,000 | · | 23.00 | 23.00 ± 1.41 [2] | 2.200 |"
+    assert (
+        PANELS["language a"](read_language(language)).splitlines()[-1]
+        == "| LSTM | 2,000 | · | 23.00 | 23.00 ± 1.41 [2] | 2.200 |"
+    )
     other["config"]["steps"] = 5
     language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
     with pytest.raises(ValueError, match="cannot be compared: their `steps` is 4, 5"):

@@ -22,7 +22,9 @@ def close(actual, expected) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-11)
 
 
-def with_gradients(run, inputs: list[Tensor], weights: Tensor, final_weights: Tensor) -> tuple[Tensor, ...]:
+def with_gradients(
+    run, inputs: list[Tensor], weights: Tensor, final_weights: Tensor
+) -> tuple[Tensor, ...]:
     """(h, final, gradients of a weighted sum of both with respect to inputs)."""
     leaves = [y.detach().clone().requires_grad_() for y in inputs]
     h, final = run(*leaves)
@@ -34,8 +36,14 @@ def with_gradients(run, inputs: list[Tensor], weights: Tensor, final_weights: Te
 @given(**SIZES)
 def test_scan_is_its_definition(case: Case, B, T, n, m, seed):
     inputs = case.inputs(B, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
-    close(with_gradients(case.scan, inputs, weights, final_weights), with_gradients(case.loop, inputs, weights, final_weights))
+    weights, final_weights = (
+        torch.randn_like(case.output_like(*inputs[:2])),
+        torch.randn_like(inputs[2]),
+    )
+    close(
+        with_gradients(case.scan, inputs, weights, final_weights),
+        with_gradients(case.loop, inputs, weights, final_weights),
+    )
 
 
 @every_scan
@@ -49,8 +57,14 @@ def test_splitting_time_changes_nothing(case: Case, B, T, n, m, seed, cut):
         return torch.cat([h1, h2], 1), final
 
     inputs = case.inputs(B, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
-    close(with_gradients(split, inputs, weights, final_weights), with_gradients(case.scan, inputs, weights, final_weights))
+    weights, final_weights = (
+        torch.randn_like(case.output_like(*inputs[:2])),
+        torch.randn_like(inputs[2]),
+    )
+    close(
+        with_gradients(split, inputs, weights, final_weights),
+        with_gradients(case.scan, inputs, weights, final_weights),
+    )
 
 
 @every_scan
@@ -68,19 +82,35 @@ def test_packed_equals_separate(case: Case, lengths, n, m, seed, reverse, masked
 
     def separate(X, x, h0):
         runs = []
-        for i, (start, stop) in enumerate(zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True)):
+        for i, (start, stop) in enumerate(
+            zip(cu_seqlens[:-1].tolist(), cu_seqlens[1:].tolist(), strict=True)
+        ):
             part = slice(start, stop)
             kept = None if mask is None else mask[:, part]
-            runs.append(case.scan(X[:, part], x[:, part], h0[i : i + 1], mask=kept, reverse=reverse))
+            runs.append(
+                case.scan(X[:, part], x[:, part], h0[i : i + 1], mask=kept, reverse=reverse)
+            )
         return torch.cat([h for h, _ in runs], 1), torch.cat([final for _, final in runs])
 
     inputs = case.inputs(1, T, n, m, S=N, seed=seed)
-    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
-    close(with_gradients(packed, inputs, weights, final_weights), with_gradients(separate, inputs, weights, final_weights))
+    weights, final_weights = (
+        torch.randn_like(case.output_like(*inputs[:2])),
+        torch.randn_like(inputs[2]),
+    )
+    close(
+        with_gradients(packed, inputs, weights, final_weights),
+        with_gradients(separate, inputs, weights, final_weights),
+    )
 
 
 @every_gate
-@given(T=st.sampled_from([1, 2, 9]), n=SIZES["n"], m=SIZES["m"], seed=SIZES["seed"], reverse=st.booleans())
+@given(
+    T=st.sampled_from([1, 2, 9]),
+    n=SIZES["n"],
+    m=SIZES["m"],
+    seed=SIZES["seed"],
+    reverse=st.booleans(),
+)
 def test_padded_equals_unpadded_whatever_the_padding_holds(case: Case, T, n, m, seed, reverse):
     """Scatter T real steps among masked ones full of NaN: outputs, states and gradients are those of the T steps alone."""
     longer = 2 * T + 3
@@ -89,15 +119,22 @@ def test_padded_equals_unpadded_whatever_the_padding_holds(case: Case, T, n, m, 
     mask[0, real] = True
 
     def spread(y: Tensor) -> Tensor:
-        return torch.full((1, longer, *y.shape[2:]), torch.nan, dtype=y.dtype).index_copy(1, real, y)
+        return torch.full((1, longer, *y.shape[2:]), torch.nan, dtype=y.dtype).index_copy(
+            1, real, y
+        )
 
     def padded(X, x, h0):
         h, final = case.scan(spread(X), spread(x), h0, mask=mask, reverse=reverse)
         return h[:, real], final
 
     inputs = case.inputs(1, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
-    alone = with_gradients(lambda *y: case.scan(*y, reverse=reverse), inputs, weights, final_weights)
+    weights, final_weights = (
+        torch.randn_like(case.output_like(*inputs[:2])),
+        torch.randn_like(inputs[2]),
+    )
+    alone = with_gradients(
+        lambda *y: case.scan(*y, reverse=reverse), inputs, weights, final_weights
+    )
     close(with_gradients(padded, inputs, weights, final_weights), alone)
 
 
@@ -134,8 +171,13 @@ def test_reverse_is_a_flip(case: Case, B, T, n, m, seed, masked):
         return h.flip(1), final
 
     inputs = case.inputs(B, T, n, m, seed=seed)
-    weights, final_weights = torch.randn_like(case.output_like(*inputs[:2])), torch.randn_like(inputs[2])
-    reverse = with_gradients(lambda *y: case.scan(*y, mask=mask, reverse=True), inputs, weights, final_weights)
+    weights, final_weights = (
+        torch.randn_like(case.output_like(*inputs[:2])),
+        torch.randn_like(inputs[2]),
+    )
+    reverse = with_gradients(
+        lambda *y: case.scan(*y, mask=mask, reverse=True), inputs, weights, final_weights
+    )
     close(reverse, with_gradients(flipped, inputs, weights, final_weights))
 
 
@@ -155,7 +197,11 @@ def test_causal(case: Case, B, n, m, seed, t):
     X, x, h0 = case.inputs(B, 9, n, m, seed=seed)
     other, y, _ = case.inputs(B, 9, n, m, seed=seed + 1)
     h, _ = case.scan(X, x, h0)
-    changed, _ = case.scan(torch.cat([X[:, : t + 1], other[:, t + 1 :]], 1), torch.cat([x[:, : t + 1], y[:, t + 1 :]], 1), h0)
+    changed, _ = case.scan(
+        torch.cat([X[:, : t + 1], other[:, t + 1 :]], 1),
+        torch.cat([x[:, : t + 1], y[:, t + 1 :]], 1),
+        h0,
+    )
     close(changed[:, : t + 1], h[:, : t + 1])
 
 
@@ -164,7 +210,10 @@ def test_no_initial_state_is_zero(case: Case):
     X, x, h0 = case.inputs(2, 5, 3, 3)
     close(case.scan(X, x), case.scan(X, x, torch.zeros_like(h0)))
     cu_seqlens = bounds([2, 0, 3], torch.int32)
-    close(case.scan(X[:1], x[:1], cu_seqlens=cu_seqlens), case.scan(X[:1], x[:1], torch.zeros(3, 3, 3).double(), cu_seqlens=cu_seqlens))
+    close(
+        case.scan(X[:1], x[:1], cu_seqlens=cu_seqlens),
+        case.scan(X[:1], x[:1], torch.zeros(3, 3, 3).double(), cu_seqlens=cu_seqlens),
+    )
 
 
 @every_scan

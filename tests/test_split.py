@@ -41,7 +41,10 @@ def check_layer(name: str) -> None:
     group = dist.group.WORLD
     rank, ranks = dist.get_rank(), dist.get_world_size()
     own = slice(N * rank // ranks, N * (rank + 1) // ranks)
-    whole, divided = randomised(LAYERS[name]()), nn.ModuleDict({"mixer": randomised(LAYERS[name]())})
+    whole, divided = (
+        randomised(LAYERS[name]()),
+        nn.ModuleDict({"mixer": randomised(LAYERS[name]())}),
+    )
     divide_blocks(divided, group)
     generator = torch.Generator().manual_seed(1)
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
@@ -63,12 +66,16 @@ def check_layer(name: str) -> None:
             assert p.grad is None
             continue
         each = expected.shape[axis] // N
-        torch.testing.assert_close(p.grad, expected.narrow(axis, own.start * each, (own.stop - own.start) * each))
+        torch.testing.assert_close(
+            p.grad, expected.narrow(axis, own.start * each, (own.stop - own.start) * each)
+        )
     with torch.no_grad():
         torch.testing.assert_close(divided["mixer"].step(x[:, 0])[0], whole.step(x[:, 0])[0])
     packed = (x.flatten(0, 1)[None], None)
     bounds = torch.tensor([0, 3, 3, 14])
-    torch.testing.assert_close(divided["mixer"](*packed, cu_seqlens=bounds)[0], whole(*packed, cu_seqlens=bounds)[0])
+    torch.testing.assert_close(
+        divided["mixer"](*packed, cu_seqlens=bounds)[0], whole(*packed, cu_seqlens=bounds)[0]
+    )
 
 
 def check_model(name: str) -> None:
@@ -76,7 +83,9 @@ def check_model(name: str) -> None:
     config = LMConfig(vocab=19, width=8, layers=2, **MODELS[name])
     whole, divided = (randomised(LanguageModel(config), torch.float32) for _ in range(2))
     divide_blocks(divided, dist.group.WORLD)
-    assert sum(isinstance(module, DividedMixer | DividedSwiGLU) for module in divided.modules()) == 4
+    assert (
+        sum(isinstance(module, DividedMixer | DividedSwiGLU) for module in divided.modules()) == 4
+    )
     assert sum(p.numel() for p in divided.parameters()) < sum(p.numel() for p in whole.parameters())
     optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (whole, divided)]
     tokens = torch.randint(0, 19, (2, 33), generator=torch.Generator().manual_seed(2))
@@ -102,7 +111,9 @@ def check_frozen() -> None:
     model = nn.Sequential(BDLRU(D, N, M))
     model[0].W_v.weight.requires_grad_(False)
     divide_blocks(model, dist.group.WORLD)
-    assert [name for name, p in model[0].part.named_parameters() if not p.requires_grad] == ["W_v.weight"]
+    assert [name for name, p in model[0].part.named_parameters() if not p.requires_grad] == [
+        "W_v.weight"
+    ]
 
 
 def check_errors() -> None:
@@ -129,7 +140,9 @@ def check_errors() -> None:
     ):
         layer = BDLRU(D, N, M)
         alter(layer)
-        with pytest.raises(ValueError, match="0 has hooks, biases or parametrisations that its parts would lack"):
+        with pytest.raises(
+            ValueError, match="0 has hooks, biases or parametrisations that its parts would lack"
+        ):
             divide_blocks(nn.Sequential(layer), group)
     x = torch.randn(1, 3, D, requires_grad=True)
     (dx,) = torch.autograd.grad(model[0](x)[0].sin().sum(), x, create_graph=True)
@@ -156,7 +169,9 @@ def results(tmp_path_factory):
     for ranks in (2, 3):
         directory = tmp_path_factory.mktemp(f"ranks{ranks}")
         on_ranks(ranks, work, directory, str(directory))
-        found[ranks] = [json.loads((directory / f"{rank}.json").read_text()) for rank in range(ranks)]
+        found[ranks] = [
+            json.loads((directory / f"{rank}.json").read_text()) for rank in range(ranks)
+        ]
     return found
 
 

@@ -92,7 +92,9 @@ def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("when", ["before a run", "during a run"])
 def test_a_worker_whose_sweep_was_killed_ends_quietly(tmp_path, monkeypatch, when):
-    monkeypatch.setattr(engines_module.signal, "signal", lambda *_: None)  # this process still wants to be interrupted
+    monkeypatch.setattr(
+        engines_module.signal, "signal", lambda *_: None
+    )  # this process still wants to be interrupted
     ours, theirs = multiprocessing.Pipe()
     if when == "during a run":
         ours.send(asdict(TINY))
@@ -130,7 +132,10 @@ def test_damaged_lines_are_reported_and_skipped(tmp_path):
 
 def test_many_threads_append_whole_lines(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    threads = [threading.Thread(target=ledger.append, args=(entry(replace(TINY, seed=seed), 0.1, 0.1),)) for seed in range(20)]
+    threads = [
+        threading.Thread(target=ledger.append, args=(entry(replace(TINY, seed=seed), 0.1, 0.1),))
+        for seed in range(20)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -141,7 +146,11 @@ def test_many_threads_append_whole_lines(tmp_path):
 
 
 def test_two_processes_never_share_a_run(tmp_path):
-    with entered(tmp_path / "run"), pytest.raises(Busy, match="Another process is at the run .*run. Wait"), entered(tmp_path / "run"):
+    with (
+        entered(tmp_path / "run"),
+        pytest.raises(Busy, match="Another process is at the run .*run. Wait"),
+        entered(tmp_path / "run"),
+    ):
         pass
     with entered(tmp_path / TINY.id):
         assert perform(TINY, tmp_path, lambda epoch: None) == (None, None)
@@ -154,7 +163,9 @@ def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, capsys):
     ids = [config.id for config in load_cells(path)]
     with entered(runs / ids[1]):
         main(["sweep", str(path), "--ledger", str(ledger), "--runs", str(runs), "--workers", "1"])
-    assert "2 runs done, 0 failed, 0 were in the ledger, 1 left to another process" in " ".join(capsys.readouterr().out.split())
+    assert "2 runs done, 0 failed, 0 were in the ledger, 1 left to another process" in " ".join(
+        capsys.readouterr().out.split()
+    )
     assert [entry.id for entry in Ledger(ledger).read()[0]] == [ids[0], ids[2]]
 
 
@@ -234,7 +245,10 @@ def measure(config, task, model):
 def test_places_scales_measures_and_limits(tmp_path, capsys):
     path, ledger = tmp_path / "placed.py", tmp_path / "ledger.jsonl"
     path.write_text(PLACES)
-    assert [(cell.row, cell.column, cell.config.seed) for cell in load_places(path)] == [("BD-LRU m2", "S2", 0), ("BD-LRU m2", "S2", 1)]
+    assert [(cell.row, cell.column, cell.config.seed) for cell in load_places(path)] == [
+        ("BD-LRU m2", "S2", 0),
+        ("BD-LRU m2", "S2", 1),
+    ]
     assert len(load_cells(path, "paper")) == 4
     common = ["--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"]
     main(["sweep", str(path), *common, "--scale", "paper", "--dry-run", "--limit", "3"])
@@ -256,30 +270,64 @@ def test_places_scales_measures_and_limits(tmp_path, capsys):
 
 def test_parts_of_a_table(tmp_path, capsys):
     path = tmp_path / "table.py"
-    path.write_text(PLACES.replace('"BD-LRU m2", "S2", "plain"', 'f"BD-LRU m{seed}", "S2" if seed < 3 else "S3", "plain"'))
+    path.write_text(
+        PLACES.replace(
+            '"BD-LRU m2", "S2", "plain"', 'f"BD-LRU m{seed}", "S2" if seed < 3 else "S3", "plain"'
+        )
+    )
     seeds = lambda **where: [config.seed for config in load_cells(path, "paper", Where(**where))]  # noqa: E731
     assert seeds() == [0, 1, 2, 3]
     assert seeds(rows=("BD-LRU m[1-2]", "BD-LRU m3")) == [1, 2, 3]
     assert seeds(rows=("BD-LRU m[1-3]",), columns=("S2",)) == [1, 2]
     assert seeds(columns=("S*",), variants=("plain",)) == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match=r"No row 'LSTM' in what is chosen of the experiment. Available: BD-LRU m0, .*, BD-LRU m3."):
+    with pytest.raises(
+        ValueError,
+        match=r"No row 'LSTM' in what is chosen of the experiment. Available: BD-LRU m0, .*, BD-LRU m3.",
+    ):
         seeds(rows=("BD-LRU m0", "LSTM"))
     with pytest.raises(ValueError, match=r"No column 'S3' .* Available: S2."):
         seeds(rows=("BD-LRU m0",), columns=("S3",))
     (tmp_path / "plain.py").write_text(EXPERIMENT)
     with pytest.raises(ValueError, match="No row 'x' .* Available: bdlru n_blocks"):
         load_cells(tmp_path / "plain.py", where=Where(rows=("x",)))
-    main(["sweep", str(path), "--rows", "BD-LRU m1", "--dry-run", "--ledger", str(tmp_path / "ledger.jsonl")])
-    assert capsys.readouterr().out.endswith("1 of 1 cells are missing in " + str(tmp_path / "ledger.jsonl") + "\n")
+    main(
+        [
+            "sweep",
+            str(path),
+            "--rows",
+            "BD-LRU m1",
+            "--dry-run",
+            "--ledger",
+            str(tmp_path / "ledger.jsonl"),
+        ]
+    )
+    assert capsys.readouterr().out.endswith(
+        "1 of 1 cells are missing in " + str(tmp_path / "ledger.jsonl") + "\n"
+    )
 
 
 def test_what_measure_returns_must_be_json(tmp_path, capfd):
     """A run that cannot be written down costs no other."""
     path, ledger = tmp_path / "measured.py", tmp_path / "ledger.jsonl"
-    changed = PLACES.replace('raise RuntimeError("nothing to measure")', 'import numpy; return {"x": numpy.float32(1.5)}')
+    changed = PLACES.replace(
+        'raise RuntimeError("nothing to measure")', 'import numpy; return {"x": numpy.float32(1.5)}'
+    )
     path.write_text(changed.replace("range(4 if", "range(1, 4 if"))
     with pytest.raises(SystemExit):
-        main(["sweep", str(path), "--scale", "paper", "--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"])
+        main(
+            [
+                "sweep",
+                str(path),
+                "--scale",
+                "paper",
+                "--ledger",
+                str(ledger),
+                "--runs",
+                str(tmp_path / "runs"),
+                "--workers",
+                "1",
+            ]
+        )
     entries, _ = Ledger(ledger).read()
     assert sorted(entry.status for entry in entries) == ["done", "done", "failed"]
     (reason,) = (entry.reason for entry in entries if entry.status == "failed")
@@ -288,20 +336,38 @@ def test_what_measure_returns_must_be_json(tmp_path, capfd):
 
 def test_numbers_of_numpy_among_options():
     model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": np.int64(3)})
-    assert replace(TINY, model=model).id == replace(TINY, model=replace(model, options={"n_blocks": 2, "block_size": 3})).id
+    assert (
+        replace(TINY, model=model).id
+        == replace(TINY, model=replace(model, options={"n_blocks": 2, "block_size": 3})).id
+    )
 
 
 def test_a_changed_mixer_is_noticed(tmp_path, capfd):
     """By a warning where its runs are in the ledger, and by a failure where only their directories are."""
     path, ledger = tmp_path / "own.py", tmp_path / "ledger.jsonl"
     path.write_text(OWN)
-    command = [sys.executable, "-m", "statemix", "sweep", str(path), "--ledger", str(ledger), "--runs", str(tmp_path / "runs")]
+    command = [
+        sys.executable,
+        "-m",
+        "statemix",
+        "sweep",
+        str(path),
+        "--ledger",
+        str(ledger),
+        "--runs",
+        str(tmp_path / "runs"),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (entry,) = Ledger(ledger).read()[0]
     assert list(entry.files) == ["own.py"]
-    assert "changed since" not in subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    assert (
+        "changed since"
+        not in subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    )
     path.write_text(OWN + "# another\n")
-    told = " ".join(subprocess.run(command, check=True, capture_output=True, text=True).stderr.split())
+    told = " ".join(
+        subprocess.run(command, check=True, capture_output=True, text=True).stderr.split()
+    )
     assert "own.py changed since runs in" in told
     ledger.unlink()
     assert subprocess.run(command, check=False, capture_output=True).returncode == 1
@@ -338,9 +404,31 @@ def cells():
 def test_a_mixer_of_ones_own_reaches_the_workers(tmp_path, capsys):
     path = tmp_path / "own.py"
     path.write_text(OWN)
-    main(["sweep", str(path), "--ledger", str(tmp_path / "ledger.jsonl"), "--runs", str(tmp_path / "runs"), "--workers", "1"])
+    main(
+        [
+            "sweep",
+            str(path),
+            "--ledger",
+            str(tmp_path / "ledger.jsonl"),
+            "--runs",
+            str(tmp_path / "runs"),
+            "--workers",
+            "1",
+        ]
+    )
     assert "1 runs done" in capsys.readouterr().out
-    small = ["--examples", "64", "--width", "8", "--length", "4", "--epochs", "1", "--runs", str(tmp_path / "other")]
+    small = [
+        "--examples",
+        "64",
+        "--width",
+        "8",
+        "--length",
+        "4",
+        "--epochs",
+        "1",
+        "--runs",
+        str(tmp_path / "other"),
+    ]
     main(["train", "s2", "--mixer", "test_own", "--files", str(path), *small])
     assert "test_own" in capsys.readouterr().out
 

@@ -3,18 +3,44 @@
 import numpy as np
 import pytest
 
-from statemix.tasks import IGNORE, TASKS, Examples, Task, find_task, register_task, shared_inputs, split_examples
+from statemix.tasks import (
+    IGNORE,
+    TASKS,
+    Examples,
+    Task,
+    find_task,
+    register_task,
+    shared_inputs,
+    split_examples,
+)
 from statemix.tasks.chomsky import evaluate_bracketed, evaluate_sums
 from statemix.tasks.groups import cayley_table, elements
 
-NAMES = ["compress", "copy", "recall", "s2", "s3", "s4", "s5", "a4", "a5", "z7", "parity", "cycle_nav", "mod_arith", "mod_arith_brackets"]
+NAMES = [
+    "compress",
+    "copy",
+    "recall",
+    "s2",
+    "s3",
+    "s4",
+    "s5",
+    "a4",
+    "a5",
+    "z7",
+    "parity",
+    "cycle_nav",
+    "mod_arith",
+    "mod_arith_brackets",
+]
 LENGTHS = {"mod_arith": 15, "copy": 40}
 SYMBOLS = {5: "+", 6: "-", 7: "*", 8: "(", 9: ")"}
 
 
 def draw(name, count=50, seed=0, training=False, length=None):
     task = find_task(name)
-    return task, task.examples(count, length or LENGTHS.get(name, 16), np.random.default_rng(seed), training=training)
+    return task, task.examples(
+        count, length or LENGTHS.get(name, 16), np.random.default_rng(seed), training=training
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,9 +66,13 @@ def test_same_seed_same_bits(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_share_no_input(name):
     task = find_task(name)
-    split = split_examples(task, {"train": 2000, "validation": 300, "test": 300}, LENGTHS.get(name, 16), seed=1)
+    split = split_examples(
+        task, {"train": 2000, "validation": 300, "test": 300}, LENGTHS.get(name, 16), seed=1
+    )
     assert shared_inputs(split) == 0
-    assert not {bytes(row) for row in split["validation"].inputs} & {bytes(row) for row in split["test"].inputs}
+    assert not {bytes(row) for row in split["validation"].inputs} & {
+        bytes(row) for row in split["test"].inputs
+    }
     assert [len(split[part]) for part in ("train", "validation", "test")] == [2000, 300, 300]
 
 
@@ -63,20 +93,29 @@ def test_groups():
         np.testing.assert_array_equal(table[table[a, b], c], table[a, table[b, c]])
     permutations = np.array(elements("s", 4))
     a, b = 7, 13
-    np.testing.assert_array_equal(permutations[cayley_table("s", 4)[a, b]], permutations[a][permutations[b]])
+    np.testing.assert_array_equal(
+        permutations[cayley_table("s", 4)[a, b]], permutations[a][permutations[b]]
+    )
 
 
 def test_the_example_of_s3():
     task = find_task("S3")
-    np.testing.assert_array_equal(task.solve(np.array([[5, 3, 3, 1, 1, 0, 0, 0]])), [[5, 2, 1, 0, 1, 1, 1, 1]])
+    np.testing.assert_array_equal(
+        task.solve(np.array([[5, 3, 3, 1, 1, 0, 0, 0]])), [[5, 2, 1, 0, 1, 1, 1, 1]]
+    )
 
 
 def test_arithmetic_is_pythons():
-    for name, evaluate in (("mod_arith", evaluate_sums), ("mod_arith_brackets", evaluate_bracketed)):
+    for name, evaluate in (
+        ("mod_arith", evaluate_sums),
+        ("mod_arith_brackets", evaluate_bracketed),
+    ):
         for length in (1, 3, 5, 9, 15):
             _, examples = draw(name, 40, length=length)
             words = examples.inputs[:, :-1]
-            spelt = ["".join(SYMBOLS.get(token, str(token)) for token in word) for word in words.tolist()]
+            spelt = [
+                "".join(SYMBOLS.get(token, str(token)) for token in word) for word in words.tolist()
+            ]
             np.testing.assert_array_equal(evaluate(words), [eval(word) % 5 for word in spelt])
 
 
@@ -132,12 +171,21 @@ def test_own_names_go_before_patterns():
         register_task("a1")(own_task)  # a file imported again registers again
     finally:
         TASKS.pop("a1", None)
-    with pytest.raises(ValueError, match="The task name 's3' is taken by a group. Choose another for test_tasks.own_task"):
+    with pytest.raises(
+        ValueError,
+        match="The task name 's3' is taken by a group. Choose another for test_tasks.own_task",
+    ):
         register_task("s3")(own_task)
 
 
 def own_task() -> Task:
-    return Task("own", 3, 3, lambda count, length, rng: Examples(np.zeros((count, length)), np.zeros((count, length))), 8)
+    return Task(
+        "own",
+        3,
+        3,
+        lambda count, length, rng: Examples(np.zeros((count, length)), np.zeros((count, length))),
+        8,
+    )
 
 
 def test_a_namesake_does_not_replace_a_built_in_task():
@@ -145,7 +193,10 @@ def test_a_namesake_does_not_replace_a_built_in_task():
         return own_task()
 
     parity.__qualname__ = "parity"
-    with pytest.raises(ValueError, match="'parity' is taken by statemix.tasks.chomsky.parity. Choose another for test_tasks.parity"):
+    with pytest.raises(
+        ValueError,
+        match="'parity' is taken by statemix.tasks.chomsky.parity. Choose another for test_tasks.parity",
+    ):
         register_task("parity")(parity)
     assert find_task("parity").name == "parity"
 
@@ -160,15 +211,36 @@ def test_the_length_of_a_task_fits_it(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: find_task("s3", {"order": 4}), "The name of task 's3' spells its `order`, 3: leave that option out, got 4"),
-        (lambda: find_task("Z7", {"family": "s"}), "The name of task 'Z7' spells its `family`, 'Z': leave that option out"),
-        (lambda: find_task("compress", {"score_all": "False"}), r"must be of type bool \(true or false\), got 'False'"),
-        (lambda: find_task("copy", {"tokens": True}), "`tokens` of task 'copy' must be of type int, got True"),
-        (lambda: find_task("s5x"), "Unknown task 's5x'. Available: .*compress, copy, recall, s2 .. s6"),
+        (
+            lambda: find_task("s3", {"order": 4}),
+            "The name of task 's3' spells its `order`, 3: leave that option out, got 4",
+        ),
+        (
+            lambda: find_task("Z7", {"family": "s"}),
+            "The name of task 'Z7' spells its `family`, 'Z': leave that option out",
+        ),
+        (
+            lambda: find_task("compress", {"score_all": "False"}),
+            r"must be of type bool \(true or false\), got 'False'",
+        ),
+        (
+            lambda: find_task("copy", {"tokens": True}),
+            "`tokens` of task 'copy' must be of type int, got True",
+        ),
+        (
+            lambda: find_task("s5x"),
+            "Unknown task 's5x'. Available: .*compress, copy, recall, s2 .. s6",
+        ),
         (lambda: find_task("s9"), "The group S9 is out of range: s2 .. s6 fit"),
-        (lambda: find_task("copy", {"token": 3}), "Unknown option of task 'copy': 'token'. Available: vocab, tokens"),
+        (
+            lambda: find_task("copy", {"token": 3}),
+            "Unknown option of task 'copy': 'token'. Available: vocab, tokens",
+        ),
         (lambda: draw("copy", length=32), "no examples of length 32. Lengths that fit: from 33 on"),
-        (lambda: draw("mod_arith", length=4), "no examples of length 4. Lengths that fit: odd ones"),
+        (
+            lambda: draw("mod_arith", length=4),
+            "no examples of length 4. Lengths that fit: odd ones",
+        ),
         (lambda: find_task("recall", {"vocab": 7}), "needs an even vocabulary"),
         (lambda: find_task("compress", {"vocab": 1}), "must be at least 2, got 1"),
         (lambda: register_task(find_task), "takes a name"),
@@ -185,11 +257,25 @@ def test_errors_say_what_fits(call, message):
         ([[0, 4]], [[0, 0]], "must draw tokens from 0 to 3, got 0 to 4"),
         ([[0, -1]], [[0, 0]], "must draw tokens from 0 to 3, got -1 to 0"),
         ([[0, 3]], [[2, IGNORE]], "must draw targets from 0 to 1, got 2 to 2"),
-        ([[0, 3]], [[0]], r"must draw 1 rows of inputs, targets of their shape, got \(1, 2\) and \(1, 1\)"),
-        ([[0, 3]] * 2, [[0, 0]] * 2, r"must draw 1 rows of inputs, targets of their shape, got \(2, 2\)"),
+        (
+            [[0, 3]],
+            [[0]],
+            r"must draw 1 rows of inputs, targets of their shape, got \(1, 2\) and \(1, 1\)",
+        ),
+        (
+            [[0, 3]] * 2,
+            [[0, 0]] * 2,
+            r"must draw 1 rows of inputs, targets of their shape, got \(2, 2\)",
+        ),
     ],
 )
 def test_a_task_draws_what_it_says(inputs, targets, message):
-    task = Task("mine", vocab=4, classes=2, draw=lambda *_: Examples(np.array(inputs), np.array(targets)), length=2)
+    task = Task(
+        "mine",
+        vocab=4,
+        classes=2,
+        draw=lambda *_: Examples(np.array(inputs), np.array(targets)),
+        length=2,
+    )
     with pytest.raises(ValueError, match=message):
         task.examples(1, 2, np.random.default_rng(0))

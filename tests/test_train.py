@@ -22,7 +22,12 @@ from statemix.tasks import IGNORE, TASKS, Examples, find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
 from statemix.train import metrics as train_metrics
 from statemix.train import state as train_state
-from statemix.train.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint, write_atomically
+from statemix.train.checkpoint import (
+    DamagedCheckpoint,
+    load_checkpoint,
+    save_checkpoint,
+    write_atomically,
+)
 from statemix.train.command import fitting_lengths, load_trained, print_result, run_training
 from statemix.train.lock import entered
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
@@ -55,7 +60,16 @@ def comparable(result):
 
 def test_ids_follow_the_config():
     assert SMALL.id == replace(SMALL).id
-    assert len({SMALL.id, replace(SMALL, seed=1).id, replace(SMALL, model=replace(SMALL.model, bos=False)).id}) == 3
+    assert (
+        len(
+            {
+                SMALL.id,
+                replace(SMALL, seed=1).id,
+                replace(SMALL, model=replace(SMALL.model, bos=False)).id,
+            }
+        )
+        == 3
+    )
     again = config_from_dict(json.loads(SMALL.to_json()))
     assert again == SMALL
     assert again.id == SMALL.id
@@ -66,12 +80,21 @@ def test_ids_follow_the_config():
     [
         (lambda: config_from_dict({"task": "s3", "version": 99}), "written by a newer statemix"),
         (lambda: config_from_dict({"task": "s3", "rate": 1}), "Unknown fields of a config: rate"),
-        (lambda: replace(SMALL, protocol="fast"), "Unknown protocol 'fast'. Available: honest, paper"),
-        (lambda: replace(SMALL, optimiser="sgd"), "Unknown optimiser 'sgd'. Available: adamw, muon"),
+        (
+            lambda: replace(SMALL, protocol="fast"),
+            "Unknown protocol 'fast'. Available: honest, paper",
+        ),
+        (
+            lambda: replace(SMALL, optimiser="sgd"),
+            "Unknown optimiser 'sgd'. Available: adamw, muon",
+        ),
         (lambda: replace(SMALL, optimiser="muon", matrix_lr=0.0), "`matrix_lr` must be above zero"),
         (lambda: replace(SMALL, length=2.5), "`length` must be a whole number, got 2.5"),
         (lambda: replace(SMALL, epochs="5"), "`epochs` must be a whole number, got '5'"),
-        (lambda: find_task("s3", {"foo": 1}), "Unknown option of task 's3': 'foo'. Available: none"),
+        (
+            lambda: find_task("s3", {"foo": 1}),
+            "Unknown option of task 's3': 'foo'. Available: none",
+        ),
         (lambda: replace(SMALL, batch=0), "`batch` must be at least 1, got 0"),
         (lambda: replace(SMALL, lr=0.0), "`lr` must be above zero"),
         (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list growing lengths"),
@@ -85,10 +108,19 @@ def test_ids_follow_the_config():
         (lambda: replace(SMALL, lr=math.inf), "`lr` must be above zero and finite, got inf"),
         (lambda: replace(SMALL, length=0), "`length` must be at least 1, got 0"),
         (lambda: config_from_dict([1]), "A config must be a JSON object"),
-        (lambda: config_from_dict({"task": "s3", "model": {"depth": 2}}), "Unknown fields of a config: depth"),
-        (lambda: find_task("copy", {"tokens": "abc"}), "`tokens` of task 'copy' must be of type int, got 'abc'"),
+        (
+            lambda: config_from_dict({"task": "s3", "model": {"depth": 2}}),
+            "Unknown fields of a config: depth",
+        ),
+        (
+            lambda: find_task("copy", {"tokens": "abc"}),
+            "`tokens` of task 'copy' must be of type int, got 'abc'",
+        ),
         (lambda: ModelConfig(width=0), "`width` of a model must be at least 1"),
-        (lambda: open_tracker("mlflow", SMALL, None), "Unknown tracker 'mlflow'. Available: none, wandb"),
+        (
+            lambda: open_tracker("mlflow", SMALL, None),
+            "Unknown tracker 'mlflow'. Available: none, wandb",
+        ),
     ],
 )
 def test_bad_configs_say_so(call, message):
@@ -100,13 +132,20 @@ def test_same_seed_same_bits(tmp_path):
     a, b = (train(SMALL, tmp_path / name) for name in "ab")
     assert comparable(a) == comparable(b)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
-    assert metrics(tmp_path / "a") != (train(replace(SMALL, seed=1), tmp_path / "c"), metrics(tmp_path / "c"))[1]
+    assert (
+        metrics(tmp_path / "a")
+        != (train(replace(SMALL, seed=1), tmp_path / "c"), metrics(tmp_path / "c"))[1]
+    )
 
 
 CURRICULUM = replace(SMALL, curriculum=(2, 4), restart_after=5, epochs=20)
 
 
-@pytest.mark.parametrize("config", [SMALL, CURRICULUM, replace(CURRICULUM, optimiser="muon")], ids=["plain", "curriculum", "muon"])
+@pytest.mark.parametrize(
+    "config",
+    [SMALL, CURRICULUM, replace(CURRICULUM, optimiser="muon")],
+    ids=["plain", "curriculum", "muon"],
+)
 @pytest.mark.parametrize("stop", [1, 3])
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, config, stop):
     whole = train(config, tmp_path / "whole")
@@ -120,7 +159,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, conf
         train(config, tmp_path / "cut", observer=interrupt)
     assert comparable(train(config, tmp_path / "cut")) == comparable(whole)
     assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
-    ours, theirs = (load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "whole"))
+    ours, theirs = (
+        load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "whole")
+    )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
@@ -134,7 +175,9 @@ def test_muon_takes_the_matrices_of_blocks_and_decoder():
         largest = (p.detach() - before[name]).abs().max().item()
         if p.ndim == 2 and name.startswith(("blocks.", "decoder.")):
             change = torch.linalg.matrix_norm(p.detach() - before[name], 2).item()
-            assert 0.5 < change / (config.matrix_lr * max(1, p.shape[0] / p.shape[1]) ** 0.5) < 1.3, name
+            assert (
+                0.5 < change / (config.matrix_lr * max(1, p.shape[0] / p.shape[1]) ** 0.5) < 1.3
+            ), name
         else:
             assert largest <= 1.01 * config.lr, name
     adamw = replace(config, optimiser="adamw")
@@ -157,15 +200,23 @@ def test_killed_runs_resume_to_the_same_bits(tmp_path):
     while not (directory / "result.json").exists():
         process = subprocess.Popen([sys.executable, "-c", code, config.to_json(), str(directory)])
         started = time.monotonic()
-        while process.poll() is None and not (directory / "metrics.jsonl").exists() and time.monotonic() - started < 60:
+        while (
+            process.poll() is None
+            and not (directory / "metrics.jsonl").exists()
+            and time.monotonic() - started < 60
+        ):
             time.sleep(0.01)
         if kills < 3:
             time.sleep(rng.uniform(0.05, 0.4))
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.wait()
-    results = [json.loads((place / "result.json").read_text()) for place in (directory, tmp_path / "truth")]
-    killed, truth = ({name: value for name, value in result.items() if name not in CLOCKS} for result in results)
+    results = [
+        json.loads((place / "result.json").read_text()) for place in (directory, tmp_path / "truth")
+    ]
+    killed, truth = (
+        {name: value for name, value in result.items() if name not in CLOCKS} for result in results
+    )
     assert killed == truth
     assert killed["id"] == config.id
     assert metrics(directory) == metrics(tmp_path / "truth")
@@ -190,7 +241,9 @@ def test_a_checkpoint_from_before_a_field_was_added_goes_on(tmp_path):
     tensors, state = load_checkpoint(tmp_path / "checkpoint.safetensors")
     config = json.loads(state["config"])
     del config["optimiser"], config["matrix_lr"]
-    save_checkpoint(tmp_path / "checkpoint.safetensors", tensors, {**state, "config": json.dumps(config)})
+    save_checkpoint(
+        tmp_path / "checkpoint.safetensors", tensors, {**state, "config": json.dumps(config)}
+    )
     assert comparable(train(SMALL, tmp_path)) == comparable(whole)
 
 
@@ -224,7 +277,9 @@ def test_damaged_checkpoints_are_named(tmp_path):
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, b"old")
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        "os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
     with pytest.raises(OSError, match="No space left"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
@@ -248,15 +303,29 @@ def test_paper_protocol_chooses_on_the_test_set(tmp_path):
 
 
 def test_solved_ends_a_run(tmp_path):
-    config = replace(SMALL, task="parity", length=3, train_examples=512, lr=2e-2, epochs=200, solved=0.99)
+    config = replace(
+        SMALL, task="parity", length=3, train_examples=512, lr=2e-2, epochs=200, solved=0.99
+    )
     result = train(config, tmp_path)
     assert result.epochs < 200
     assert result.validation["token"] >= 0.99
-    assert result.shared_inputs > 0  # eight words of three bits are too few to keep apart, and it says so
+    assert (
+        result.shared_inputs > 0
+    )  # eight words of three bits are too few to keep apart, and it says so
 
 
 def test_a_curriculum_grows(tmp_path):
-    config = replace(SMALL, task="s2", curriculum=(2, 4), lr=2e-2, epochs=120, length=6, train_examples=1024, solved=2.0, patience=0)
+    config = replace(
+        SMALL,
+        task="s2",
+        curriculum=(2, 4),
+        lr=2e-2,
+        epochs=120,
+        length=6,
+        train_examples=1024,
+        solved=2.0,
+        patience=0,
+    )
     train(config, tmp_path)
     lengths = [line["length"] for line in metrics(tmp_path)]
     assert lengths[0] == 2
@@ -295,10 +364,17 @@ def test_scores():
 
 @pytest.mark.parametrize("bos", [False, True])
 @pytest.mark.parametrize(
-    ("mixer", "options"), [("bdlru", {"n_blocks": 3, "block_size": 2}), ("lstm", {"hidden": 5}), ("deltanet", {"head_dim": 4})]
+    ("mixer", "options"),
+    [
+        ("bdlru", {"n_blocks": 3, "block_size": 2}),
+        ("lstm", {"hidden": 5}),
+        ("deltanet", {"head_dim": 4}),
+    ],
 )
 def test_tagger_steps_and_goes_on(mixer, options, bos):
-    model = Tagger(ModelConfig(mixer, options, width=8, layers=2, bos=bos), vocab=5, classes=4).double()
+    model = Tagger(
+        ModelConfig(mixer, options, width=8, layers=2, bos=bos), vocab=5, classes=4
+    ).double()
     tokens = torch.randint(5, (2, 9))
     logits, states = model(tokens)
     assert logits.shape == (2, 9, 4)
@@ -314,7 +390,10 @@ def test_tagger_steps_and_goes_on(mixer, options, bos):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize(("mixer", "options"), [("bdlru", {"n_blocks": 3, "block_size": 2}), ("hlru", {"n_channels": 3, "order": 2})])
+@pytest.mark.parametrize(
+    ("mixer", "options"),
+    [("bdlru", {"n_blocks": 3, "block_size": 2}), ("hlru", {"n_channels": 3, "order": 2})],
+)
 def test_looked_up_gates_are_the_same_gates(monkeypatch, mixer, options, layers):
     config = ModelConfig(mixer, {**options, "learn_initial_state": True}, width=8, layers=layers)
     model, tokens = Tagger(config, vocab=5, classes=4).double(), torch.randint(5, (4, 9))
@@ -322,7 +401,12 @@ def test_looked_up_gates_are_the_same_gates(monkeypatch, mixer, options, layers)
     def everything():
         logits, states = model(tokens)
         again, _ = model(tokens, states)
-        return [logits, again, *states, *torch.autograd.grad((logits**2).sum() + again.sum(), list(model.parameters()))]
+        return [
+            logits,
+            again,
+            *states,
+            *torch.autograd.grad((logits**2).sum() + again.sum(), list(model.parameters())),
+        ]
 
     assert model.blocks[0].can_look_up(model.embedding.weight, tokens)
     looked_up = everything()
@@ -369,7 +453,12 @@ def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
     out = tmp_path / "eval.jsonl"
     main(["eval", str(directory), "--lengths", "1", "5", "9", "--examples", "4", "--out", str(out)])
     (line,) = out.read_text().splitlines()
-    assert json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["by_position"][-1] is None
+    assert (
+        json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))[
+            "by_position"
+        ][-1]
+        is None
+    )
     assert capsys.readouterr().err.replace("\n", " ").count("left out") == 2
 
 
@@ -388,11 +477,28 @@ def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
 def test_where_no_length_fits_neighbours_do(capsys, task, longest, lengths, expected):
     assert fitting_lengths(find_task(task), longest, lengths) == expected
     told = capsys.readouterr().err.replace("\n", " ")
-    assert told.count("left out") + told.count("replaced by") == sum(length not in expected for length in lengths)
+    assert told.count("left out") + told.count("replaced by") == sum(
+        length not in expected for length in lengths
+    )
 
 
 def test_modular_arithmetic_trains_and_is_evaluated_by_default(tmp_path, capsys):
-    main(["train", "mod_arith", "--examples", "32", "--width", "8", "--epochs", "1", "--blocks", "2", "--runs", str(tmp_path)])
+    main(
+        [
+            "train",
+            "mod_arith",
+            "--examples",
+            "32",
+            "--width",
+            "8",
+            "--epochs",
+            "1",
+            "--blocks",
+            "2",
+            "--runs",
+            str(tmp_path),
+        ]
+    )
     (directory,) = tmp_path.iterdir()
     main(["eval", str(directory), "--examples", "2"])
     assert "1025" in capsys.readouterr().out
@@ -401,7 +507,21 @@ def test_modular_arithmetic_trains_and_is_evaluated_by_default(tmp_path, capsys)
 @pytest.mark.parametrize("mixer", ["lstm", "hlru", "mamba2"])
 def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
     options = {"lstm": ["hidden=4"], "hlru": [], "mamba2": ["d_state=4", "head_dim=4"]}[mixer]
-    main(["train", "parity", *TINY, "--mixer", mixer, "--options", *options, "--runs", str(tmp_path), "--epochs", "1"])
+    main(
+        [
+            "train",
+            "parity",
+            *TINY,
+            "--mixer",
+            mixer,
+            "--options",
+            *options,
+            "--runs",
+            str(tmp_path),
+            "--epochs",
+            "1",
+        ]
+    )
     assert "parity" in capsys.readouterr().out
 
 
@@ -415,12 +535,27 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "s3", "--options", "size"], "--options takes key=value, got 'size'"),
         (["train", "copy", "--length", "20"], "no examples of length 20"),
         (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
-        (["train", "s3", "--threads", "100000"], "--threads must be at most 1024, got 100000; this machine has "),
+        (
+            ["train", "s3", "--threads", "100000"],
+            "--threads must be at most 1024, got 100000; this machine has ",
+        ),
         (["train", "s3", "--weight-decay", "inf"], "`weight_decay` must be finite, got inf"),
-        (["train", "s3", "--mixer", "lstm", "--options", "hidden=x"], "`hidden` of mixer 'lstm' must be of type int, got 'x'"),
-        (["train", "s3", "--mixer", "mamba", "--options", "output_gate=no"], r"must be of type bool \(true or false\), got 'no'"),
-        (["train", "s3", "--mixer", "mamba", "--options", "conv=-1"], "`conv` must be a whole number of steps, 0 .*, got -1"),
-        (["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"], "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0"),
+        (
+            ["train", "s3", "--mixer", "lstm", "--options", "hidden=x"],
+            "`hidden` of mixer 'lstm' must be of type int, got 'x'",
+        ),
+        (
+            ["train", "s3", "--mixer", "mamba", "--options", "output_gate=no"],
+            r"must be of type bool \(true or false\), got 'no'",
+        ),
+        (
+            ["train", "s3", "--mixer", "mamba", "--options", "conv=-1"],
+            "`conv` must be a whole number of steps, 0 .*, got -1",
+        ),
+        (
+            ["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"],
+            "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0",
+        ),
         (["train", "s3", "--clip", "nan"], "`clip` must be a number, got nan"),
         (["train", "s3", "--seed", "-5"], "`seed` must not be negative"),
         (["train", "s3", "--weight-decay", "-1"], "`weight_decay` must not be negative"),
@@ -429,7 +564,10 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["eval", "nowhere"], "nowhere is not the directory of a run"),
         (["inspect", "nowhere"], "nowhere is not the directory of a run"),
         (["sweep", "nowhere.py"], "There is no experiment nowhere.py"),
-        (["sweep", "x.py", "--job-idx", "2", "--num-jobs", "2"], "--job-idx must be in 0 .. 1, got 2"),
+        (
+            ["sweep", "x.py", "--job-idx", "2", "--num-jobs", "2"],
+            "--job-idx must be in 0 .. 1, got 2",
+        ),
     ],
 )
 def test_commands_refuse_in_a_sentence(tmp_path, monkeypatch, arguments, message):
@@ -466,7 +604,9 @@ def test_trackers_hear_every_epoch(tmp_path, monkeypatch, name):
 
 def test_a_tracker_that_is_not_installed_says_how(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(SystemExit, match=r"'wandb' is not installed.*pip install 'statemix\[track\]'"):
+    with pytest.raises(
+        SystemExit, match=r"'wandb' is not installed.*pip install 'statemix\[track\]'"
+    ):
         main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", "wandb"])
 
 
@@ -478,7 +618,17 @@ def test_tensorboard(tmp_path):
 
 def test_decay_begins_when_learnt_and_ends_the_run(tmp_path):
     """Constant, then a line to `min_lr` once sequences are learnt in training; gates grow meanwhile, and the run ends."""
-    config = replace(SMALL, task="s2", lr=2e-2, warmup=10, curriculum=(2, 4), decay=50, sharpen=1.01, epochs=400, min_lr=1e-4)
+    config = replace(
+        SMALL,
+        task="s2",
+        lr=2e-2,
+        warmup=10,
+        curriculum=(2, 4),
+        decay=50,
+        sharpen=1.01,
+        epochs=400,
+        min_lr=1e-4,
+    )
     result = train(config, tmp_path)
     lines = metrics(tmp_path)
     assert result.steps < 400 * 4
@@ -489,25 +639,46 @@ def test_decay_begins_when_learnt_and_ends_the_run(tmp_path):
     assert 50 // 4 - 1 <= len(decaying) <= 50 // 4 + 2
     blunt = train(replace(config, sharpen=1.0), tmp_path / "blunt")
     assert blunt.steps == result.steps  # the same course until the decay
-    norms = [load_trained(place)[2].blocks[0].mixer.W_g.weight.norm().item() for place in (tmp_path, tmp_path / "blunt")]
+    norms = [
+        load_trained(place)[2].blocks[0].mixer.W_g.weight.norm().item()
+        for place in (tmp_path, tmp_path / "blunt")
+    ]
     assert norms[0] > 1.3 * norms[1]
 
 
 def test_a_decay_that_leaves_mistakes_begins_anew():
-    config, learnt = replace(SMALL, decay=50), Counters(attempt_step=100, stage_step=100, decay_step=50)
+    config, learnt = (
+        replace(SMALL, decay=50),
+        Counters(attempt_step=100, stage_step=100, decay_step=50),
+    )
     assert loop.judge(config, learnt, 1.0).ended
     again = loop.judge(config, learnt, 0.999)
     assert (again.attempt, again.attempt_step, again.decay_step, again.ended) == (1, 0, -1, False)
     assert loop.judge(config, replace(learnt, decay_step=25), 0.5).attempt == 0  # not yet over
 
 
-HELD = replace(SMALL, task="s2", lr=2e-2, warmup=10, curriculum=(2, 4), decay=50, sharpen=1.01, epochs=400, min_lr=1e-4, hold=40)
+HELD = replace(
+    SMALL,
+    task="s2",
+    lr=2e-2,
+    warmup=10,
+    curriculum=(2, 4),
+    decay=50,
+    sharpen=1.01,
+    epochs=400,
+    min_lr=1e-4,
+    hold=40,
+)
 
 
 def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
     """The weights that hold are chosen, even if those that do not were as good at the training length."""
     answers, judged, real = iter([False, True]), [], loop.end_epoch
-    monkeypatch.setattr(loop, "holds", lambda run: judged.append(copy.deepcopy(run.model.state_dict())) or next(answers))
+    monkeypatch.setattr(
+        loop,
+        "holds",
+        lambda run: judged.append(copy.deepcopy(run.model.state_dict())) or next(answers),
+    )
 
     def worse_in_the_end(run, *args):
         if run.counters.attempt == 0:
@@ -528,7 +699,10 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
     monkeypatch.setattr(train_state, "HELD_TOKENS", 10_000)
     run = start_run(replace(HELD, length=8))
     assert len(run.data["hold"]) == 250
-    right = {inputs.tobytes(): targets for inputs, targets in zip(run.data["hold"].inputs, run.data["hold"].targets, strict=True)}
+    right = {
+        inputs.tobytes(): targets
+        for inputs, targets in zip(run.data["hold"].inputs, run.data["hold"].targets, strict=True)
+    }
     assert run.data["hold"].inputs.shape[1] == 40
     assert run.data["train"].inputs.shape[1] == 8
 
@@ -538,16 +712,24 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
             self.mistakes = mistakes
 
         def forward(self, tokens):
-            answers = torch.stack([torch.from_numpy(right[row.numpy().tobytes()]) for row in tokens])
+            answers = torch.stack(
+                [torch.from_numpy(right[row.numpy().tobytes()]) for row in tokens]
+            )
             for row, position in self.mistakes:
                 answers[row, position] += 1
             return F.one_hot(answers % run.task.classes, run.task.classes).float(), []
 
-    for mistakes, holds in (((), True), (((0, 20), (3, 38)), True), (((3, 39),), False)):  # on the way, or at the end
+    for mistakes, holds in (
+        ((), True),
+        (((0, 20), (3, 38)), True),
+        (((3, 39),), False),
+    ):  # on the way, or at the end
         run.model = Knows(mistakes)
         assert loop.holds(run) == holds
         assert run.model.training
-    monkeypatch.setattr(train_metrics, "ROWS", 100)  # the last part is a smaller one, and is looked at too
+    monkeypatch.setattr(
+        train_metrics, "ROWS", 100
+    )  # the last part is a smaller one, and is looked at too
     run.model = Knows(((len(run.data["hold"]) % 100 - 1, 39),))
     assert not loop.holds(run)
     run.config = replace(run.config, hold=0)
@@ -578,26 +760,43 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
     assert result.held is False
     assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
     print_result(HELD, result, tmp_path)
-    assert "No attempt was right at the end of 40 tokens too" in " ".join(capsys.readouterr().out.split())
+    assert "No attempt was right at the end of 40 tokens too" in " ".join(
+        capsys.readouterr().out.split()
+    )
     print_result(HELD, replace(result, held=True), tmp_path)
-    assert "holds: sequences of 40 tokens end right too" in " ".join(capsys.readouterr().out.split())
+    assert "holds: sequences of 40 tokens end right too" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 @pytest.mark.parametrize(
     ("task", "length", "hold", "message"),
     [
         ("mod_arith", 9, 40, "`hold` = 40 does not fit the task 'mod_arith'"),
-        ("compress", 16, 64, "`hold` = 64 is more than the 16 positions of this model. Set it to 0."),
+        (
+            "compress",
+            16,
+            64,
+            "`hold` = 64 is more than the 16 positions of this model. Set it to 0.",
+        ),
     ],
 )
 def test_a_length_to_hold_that_does_not_fit(tmp_path, task, length, hold, message):
     with pytest.raises(ValueError, match=message):
-        run_training(replace(HELD, task=task, length=length, hold=hold), tmp_path / "runs", threads=1, resume=True, tracker="none")
+        run_training(
+            replace(HELD, task=task, length=length, hold=hold),
+            tmp_path / "runs",
+            threads=1,
+            resume=True,
+            tracker="none",
+        )
     assert not (tmp_path / "runs").exists()
 
 
 def test_prefixes_are_no_longer_than_sequences(tmp_path):
-    with pytest.raises(ValueError, match="`curriculum` has prefixes of up to 9 tokens, but sequences have 6"):
+    with pytest.raises(
+        ValueError, match="`curriculum` has prefixes of up to 9 tokens, but sequences have 6"
+    ):
         train(replace(SMALL, curriculum=(2, 4, 9)), tmp_path / "run")
     assert train(replace(SMALL, curriculum=(2, 6), epochs=1), tmp_path / "whole").steps > 0
 
@@ -612,10 +811,15 @@ def test_the_preset_holds_at_lengths_that_exist():
 
 def test_restarts_count_the_steps_of_a_stage():
     config = replace(SMALL, curriculum=(2, 4), restart_after=100, warmup=50)
-    stuck = lambda stage, steps: loop.judge(config, Counters(stage=stage, stage_step=steps), 0.5).attempt  # noqa: E731
+
+    def stuck(stage, steps):
+        return loop.judge(config, Counters(stage=stage, stage_step=steps), 0.5).attempt
+
     assert (stuck(0, 125), stuck(0, 150)) == (0, 1)  # the first stage has the warm-up on top
     assert (stuck(1, 75), stuck(1, 100)) == (0, 1)
-    assert loop.judge(config, Counters(stage=2, stage_step=500, decay_step=0), 0.5).attempt == 0  # learnt once, never again
+    assert (
+        loop.judge(config, Counters(stage=2, stage_step=500, decay_step=0), 0.5).attempt == 0
+    )  # learnt once, never again
     assert loop.judge(config, Counters(stage=1, stage_step=100), 0.95).stage == 2
 
 
@@ -625,7 +829,10 @@ def test_a_stage_ends_by_time():
     assert loop.judge(config, Counters(stage=0, stage_step=75), 0.1).stage == 1
 
 
-@pytest.mark.parametrize(("length", "stages"), [(None, (2, 3, 4, 6, 9, 13)), (6, (2, 3, 4)), (40, (2, 3, 4, 6, 9, 13, 20, 30))])
+@pytest.mark.parametrize(
+    ("length", "stages"),
+    [(None, (2, 3, 4, 6, 9, 13)), (6, (2, 3, 4)), (40, (2, 3, 4, 6, 9, 13, 20, 30))],
+)
 def test_the_tracking_preset(length, stages):
     config = tracking_preset(replace(SMALL, length=length))
     assert config.curriculum == stages
@@ -633,7 +840,13 @@ def test_the_tracking_preset(length, stages):
     assert config.model.bos
     assert config.model.channel_mixer == "none"
     plain = paper_protocol(config)
-    assert (plain.curriculum, plain.decay, plain.sharpen, plain.restart_after, plain.model.bos) == ((), 0, 1.0, 0, False)
+    assert (plain.curriculum, plain.decay, plain.sharpen, plain.restart_after, plain.model.bos) == (
+        (),
+        0,
+        1.0,
+        0,
+        False,
+    )
 
 
 @pytest.mark.slow
@@ -649,8 +862,15 @@ def test_the_preset_solves_s5_and_holds(tmp_path, seed):
 
 
 def test_only_gates_that_saturate_are_sharpened():
-    layer = build_model(replace(SMALL.model, options={"n_blocks": 2, "block_size": 2, "gate": "linear"}), find_task("s3"), 6)
-    with pytest.raises(ValueError, match=r"Only gates that saturate can be sharpened \(softmax, sigmoid, tanh\), got 'linear'"):
+    layer = build_model(
+        replace(SMALL.model, options={"n_blocks": 2, "block_size": 2, "gate": "linear"}),
+        find_task("s3"),
+        6,
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"Only gates that saturate can be sharpened \(softmax, sigmoid, tanh\), got 'linear'",
+    ):
         loop.sharpen(layer, 1.1)
 
 
@@ -662,24 +882,63 @@ def test_ids_outlive_new_fields():
 
 
 def test_what_is_given_stands_over_a_preset():
-    given = {"lr": 5e-3, "sharpen": 1.0, "channel_mixer": "swiglu", "curriculum": (2, 4), "clip": 0.3, "warmup": 7, "decay": 50}
+    given = {
+        "lr": 5e-3,
+        "sharpen": 1.0,
+        "channel_mixer": "swiglu",
+        "curriculum": (2, 4),
+        "clip": 0.3,
+        "warmup": 7,
+        "decay": 50,
+    }
     config = Train("s5", block_size=5, preset="tracking", bos=False, **given).run_config()
-    assert (config.lr, config.sharpen, config.curriculum, config.clip, config.warmup, config.decay) == (5e-3, 1.0, (2, 4), 0.3, 7, 50)
-    assert (config.model.channel_mixer, config.model.bos, config.restart_after) == ("swiglu", False, 200)
-    preset = tracking_preset(RunConfig("s5", ModelConfig("bdlru", {"n_blocks": 32, "block_size": 5}, width=64), clip=1.0, epochs=50))
+    assert (
+        config.lr,
+        config.sharpen,
+        config.curriculum,
+        config.clip,
+        config.warmup,
+        config.decay,
+    ) == (5e-3, 1.0, (2, 4), 0.3, 7, 50)
+    assert (config.model.channel_mixer, config.model.bos, config.restart_after) == (
+        "swiglu",
+        False,
+        200,
+    )
+    preset = tracking_preset(
+        RunConfig(
+            "s5",
+            ModelConfig("bdlru", {"n_blocks": 32, "block_size": 5}, width=64),
+            clip=1.0,
+            epochs=50,
+        )
+    )
     assert Train("s5", block_size=5, preset="tracking").run_config() == preset
-    assert Train("s5", block_size=5, preset="tracking", sharpen=1.01).run_config() == replace(preset, sharpen=1.01)
-    assert Train("s5", block_size=5, preset="tracking", weight_decay=0.1).run_config() == replace(preset, weight_decay=0.1)
+    assert Train("s5", block_size=5, preset="tracking", sharpen=1.01).run_config() == replace(
+        preset, sharpen=1.01
+    )
+    assert Train("s5", block_size=5, preset="tracking", weight_decay=0.1).run_config() == replace(
+        preset, weight_decay=0.1
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mixer": "lstm", "blocks": 3}, "--blocks are sizes of bdlru, hlru; give those of 'lstm' with --options"),
+        (
+            {"mixer": "lstm", "blocks": 3},
+            "--blocks are sizes of bdlru, hlru; give those of 'lstm' with --options",
+        ),
         ({"matrix_lr": 0.1}, "--matrix-lr is a rate of --optimiser muon"),
-        ({"protocol": "paper", "clip": 1.0, "optimiser": "muon"}, "--protocol paper trains without --clip, --optimiser"),
+        (
+            {"protocol": "paper", "clip": 1.0, "optimiser": "muon"},
+            "--protocol paper trains without --clip, --optimiser",
+        ),
         ({"protocol": "paper", "preset": "tracking"}, "--protocol paper trains without --preset"),
-        ({"protocol": "paper", "weight_decay": 0.1}, "--protocol paper trains without --weight-decay"),
+        (
+            {"protocol": "paper", "weight_decay": 0.1},
+            "--protocol paper trains without --weight-decay",
+        ),
     ],
 )
 def test_options_that_would_be_passed_over_are_refused(options, message):
@@ -690,7 +949,10 @@ def test_options_that_would_be_passed_over_are_refused(options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("from statemix import register_mixer\n\n@register_mixer('x')\nclass X: pass\n", "line 3: A mixer must be a subclass of nn.Module"),
+        (
+            "from statemix import register_mixer\n\n@register_mixer('x')\nclass X: pass\n",
+            "line 3: A mixer must be a subclass of nn.Module",
+        ),
         ("import no_such_package\n", "line 1: No module named 'no_such_package'"),
     ],
 )
@@ -704,7 +966,10 @@ def test_files_of_users_that_cannot_be_imported(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1\nimport no_such_package\n", "^statemix: mine.py, line 2: No module named 'no_such_package'"),
+        (
+            "x = 1\nimport no_such_package\n",
+            "^statemix: mine.py, line 2: No module named 'no_such_package'",
+        ),
         ("def (\n", "^statemix: mine.py, line 1: "),
         ("import broken_helper\n", "broken_helper.py, line 1: "),
     ],
@@ -763,19 +1028,32 @@ def changing_task() -> Task:
 def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
     """And is refused if the file that registers its task has changed, until it is trained again."""
     file = tmp_path / "changing.py"
-    command = ["train", "changing_task", *SMALL_RUN, "--runs", str(tmp_path / "runs"), "--files", str(file)]
+    command = [
+        "train",
+        "changing_task",
+        *SMALL_RUN,
+        "--runs",
+        str(tmp_path / "runs"),
+        "--files",
+        str(file),
+    ]
 
     def run(targets, *more):
         for name in [name for name in sys.modules if name.startswith("statemix_file_")]:
             del sys.modules[name]  # as in another process
         file.write_text(OWN_TASK.format(targets=targets))
         main([*command, *more])
-        return "ended earlier, nothing was trained now. Add --no-resume" in " ".join(capsys.readouterr().out.split())
+        return "ended earlier, nothing was trained now. Add --no-resume" in " ".join(
+            capsys.readouterr().out.split()
+        )
 
     try:
         assert not run("inputs")
         assert run("inputs")
-        with pytest.raises(SystemExit, match=r"changing.py changed since the run .* began. Train it again with --no-resume"):
+        with pytest.raises(
+            SystemExit,
+            match=r"changing.py changed since the run .* began. Train it again with --no-resume",
+        ):
             run("1 - inputs")
         assert run("inputs")
         assert not run("1 - inputs", "--no-resume")
@@ -799,8 +1077,15 @@ def test_a_run_that_is_trained_again_forgets_its_result_first(tmp_path):
 
 
 def test_two_processes_never_train_the_same_run(tmp_path):
-    config = Train("s3", examples=128, width=8, length=5, epochs=2, blocks=2, block_size=3).run_config()
-    with entered(tmp_path / config.id), pytest.raises(SystemExit, match=f"Another process is at the run .*{config.id}. Wait until it ends"):
+    config = Train(
+        "s3", examples=128, width=8, length=5, epochs=2, blocks=2, block_size=3
+    ).run_config()
+    with (
+        entered(tmp_path / config.id),
+        pytest.raises(
+            SystemExit, match=f"Another process is at the run .*{config.id}. Wait until it ends"
+        ),
+    ):
         main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path)])
     assert [path.name for path in (tmp_path / config.id).iterdir()] == ["lock"]
 
@@ -810,8 +1095,16 @@ def test_runs_of_own_mixers_and_tasks_ask_for_their_files(tmp_path):
     file = tmp_path / "config.json"
     text = file.read_text()
     for old, new, message in (
-        ('"bdlru"', '"mine"', "was trained with the mixer 'mine'. Give the file that registers it with --files"),
-        ('"task": "s3"', '"task": "my_task"', "Unknown task 'my_task'.*give the file that registers it with --files"),
+        (
+            '"bdlru"',
+            '"mine"',
+            "was trained with the mixer 'mine'. Give the file that registers it with --files",
+        ),
+        (
+            '"task": "s3"',
+            '"task": "my_task"',
+            "Unknown task 'my_task'.*give the file that registers it with --files",
+        ),
     ):
         assert old in text
         file.write_text(text.replace(old, new))
@@ -821,11 +1114,31 @@ def test_runs_of_own_mixers_and_tasks_ask_for_their_files(tmp_path):
 
 def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path):
     with pytest.raises(SystemExit, match="Unknown option of mixer 'lstm'"):
-        main(["train", "s3", "--mixer", "lstm", "--options", "n_blocks=3", "--runs", str(tmp_path / "runs")])
+        main(
+            [
+                "train",
+                "s3",
+                "--mixer",
+                "lstm",
+                "--options",
+                "n_blocks=3",
+                "--runs",
+                str(tmp_path / "runs"),
+            ]
+        )
     assert not (tmp_path / "runs").exists()
 
 
 def test_options_are_read_as_json_or_python():
     pairs = ("a=1", "b=0.5", "c=true", "d=False", "e=True", "f=text", 'g="True"', "h=[1, 2]")
-    expected = {"a": 1, "b": 0.5, "c": True, "d": False, "e": True, "f": "text", "g": "True", "h": [1, 2]}
+    expected = {
+        "a": 1,
+        "b": 0.5,
+        "c": True,
+        "d": False,
+        "e": True,
+        "f": "text",
+        "g": "True",
+        "h": [1, 2],
+    }
     assert read_options(pairs, "--options") == expected

@@ -22,7 +22,18 @@ def write_texts(directory: Path, documents: int = 40, sentences: int = 12) -> Pa
     directory.mkdir(parents=True, exist_ok=True)
     for i in range(documents):
         lines = [
-            " ".join(map(str, (rng.choice(SUBJECTS), rng.choice(VERBS), rng.choice(SUBJECTS), rng.choice(PLACES)))) + ".\n"
+            " ".join(
+                map(
+                    str,
+                    (
+                        rng.choice(SUBJECTS),
+                        rng.choice(VERBS),
+                        rng.choice(SUBJECTS),
+                        rng.choice(PLACES),
+                    ),
+                )
+            )
+            + ".\n"
             for _ in range(sentences)
         ]
         (directory / f"{i:03d}.txt").write_text("".join(lines))

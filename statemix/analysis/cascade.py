@@ -36,7 +36,12 @@ from statemix.tasks.task import Tokens
 M = 3  # states of every block
 THINGS = tuple(range(4))
 ELEMENTS: list[Element] = list(itertools.permutations(THINGS))  # in the order of the task `s4`
-DOUBLE_SWAPS: list[Element] = [(0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0)]  # numbered so that products add bits
+DOUBLE_SWAPS: list[Element] = [
+    (0, 1, 2, 3),
+    (1, 0, 3, 2),
+    (2, 3, 0, 1),
+    (3, 2, 1, 0),
+]  # numbered so that products add bits
 
 
 @cache
@@ -74,9 +79,14 @@ def carry_s4(inputs: Tokens) -> Tokens:
     things = torch.arange(float(M))
     h, _ = block_scan(product_gates(inputs), torch.zeros(B, T, 1, M), things.expand(B, 1, M))
     numbers = {g: number for number, g in enumerate(ELEMENTS)}
-    s = [[numbers[tuple(int(i) for i in (*state, 3))] for state in row] for row in h[:, :, 0].tolist()]
+    s = [
+        [numbers[tuple(int(i) for i in (*state, 3))] for state in row]
+        for row in h[:, :, 0].tolist()
+    ]
     after = np.array(s, dtype=np.int64).reshape(B, T)
-    before = np.concatenate([np.zeros((B, 1), dtype=np.int64), after[:, :-1]], 1)  # the input tells this from what is after it
+    before = np.concatenate(
+        [np.zeros((B, 1), dtype=np.int64), after[:, :-1]], 1
+    )  # the input tells this from what is after it
     bits, _ = block_scan(bit_gates(inputs, before), torch.zeros(B, T, 2, M), things.expand(B, 2, M))
     v = (bits[..., 0].long() @ torch.tensor([1, 2])).numpy()
     table = np.array([[numbers[multiply(swap, g)] for g in ELEMENTS] for swap in DOUBLE_SWAPS])

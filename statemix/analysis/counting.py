@@ -50,9 +50,13 @@ def carry_by_counting(n: int, m: int, k: int, inputs: Tokens) -> Tokens:
     """Running products of elements of S_n (B, T), by two blocks of m states that count modulo k."""
     found = faithful_representation(n, m, turns=k)
     if found is None:
-        raise ValueError(f"S{n} has no copy among permutations of {m} things that turn in steps of 1/{k}: it cannot be counted so.")
+        raise ValueError(
+            f"S{n} has no copy among permutations of {m} things that turn in steps of 1/{k}: it cannot be counted so."
+        )
     elements = list(itertools.permutations(range(n)))  # in the order of the task
-    steps = [inverse(found[g]) for g in elements]  # the newest factor stands on the right of a product, and on the left of a scan
+    steps = [
+        inverse(found[g]) for g in elements
+    ]  # the newest factor stands on the right of a product, and on the left of a scan
     B, T = inputs.shape
     eps = 1.0 / (8.0 * k * max(T, 1) ** 2)
     gates, v = counting_gates(steps, m, eps)

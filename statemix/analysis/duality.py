@@ -17,13 +17,19 @@ from statemix.layers import BDLRU, HLRU
 from statemix.ops.normalise import find_normaliser
 
 
-def block_attention(A: Float[Tensor, "B T n m m"], a: Float[Tensor, "B T n m"]) -> Float[Tensor, "B n T T m m"]:
+def block_attention(
+    A: Float[Tensor, "B T n m m"], a: Float[Tensor, "B T n m"]
+) -> Float[Tensor, "B n T T m m"]:
     """Ā of transitions A and input gates a."""
     B, T, n, m = a.shape
     attention = A.new_zeros((B, n, T, T, m, m))
-    column = A.new_zeros((B, n, 0, m, m))  # the products that end at the step before, one for each s
+    column = A.new_zeros(
+        (B, n, 0, m, m)
+    )  # the products that end at the step before, one for each s
     for t in range(T):
-        column = torch.cat([A[:, t].unsqueeze(2) @ column, torch.diag_embed(a[:, t]).unsqueeze(2)], 2)
+        column = torch.cat(
+            [A[:, t].unsqueeze(2) @ column, torch.diag_embed(a[:, t]).unsqueeze(2)], 2
+        )
         attention[:, :, t, : t + 1] = column
     return attention
 
@@ -42,6 +48,8 @@ def layer_attention(layer: nn.Module, x: Float[Tensor, "B T d"]) -> Float[Tensor
     raise TypeError(f"Attention matrices are known for BDLRU and HLRU, got {type(layer).__name__}.")
 
 
-def attend(attention: Float[Tensor, "B n T T m m"], v: Float[Tensor, "B T n m"]) -> Float[Tensor, "B T n m"]:
+def attend(
+    attention: Float[Tensor, "B n T T m m"], v: Float[Tensor, "B T n m"]
+) -> Float[Tensor, "B T n m"]:
     """h = Ā v."""
     return torch.einsum("bntsij,bsnj->btni", attention, v)

@@ -51,23 +51,36 @@ def mamba2_cost(width: int, d_state: int, expand: int) -> StepCost:
 
 def delta_cost(heads: int, head_dim: int, products: int) -> StepCost:
     """The table's N is a head's width; counted, a head's state is a matrix that a product reads once and writes once."""
-    return StepCost(products * heads * (4 * head_dim * RANK + 4 * head_dim), products * heads * (4 * head_dim**2 + head_dim))
+    return StepCost(
+        products * heads * (4 * head_dim * RANK + 4 * head_dim),
+        products * heads * (4 * head_dim**2 + head_dim),
+    )
 
 
 COSTS: dict[str, Callable[[int, Mapping[str, Any]], StepCost]] = {
     "lstm": lambda width, options: lstm_cost(options["hidden"]),
     "hlru": lambda width, options: hlru_cost(options["n_channels"], options["order"]),
     "bdlru": lambda width, options: bdlru_cost(options["n_blocks"], options["block_size"]),
-    "mamba2": lambda width, options: mamba2_cost(width, options.get("d_state", 64), options.get("expand", 2)),
-    "deltanet": lambda width, options: delta_cost(options.get("heads", 2), options.get("head_dim", 32), 1),
-    "gated_deltanet": lambda width, options: delta_cost(options.get("heads", 2), options.get("head_dim", 32), 1),
-    "deltaproduct": lambda width, options: delta_cost(options.get("heads", 2), options.get("head_dim", 32), options.get("products", 4)),
+    "mamba2": lambda width, options: mamba2_cost(
+        width, options.get("d_state", 64), options.get("expand", 2)
+    ),
+    "deltanet": lambda width, options: delta_cost(
+        options.get("heads", 2), options.get("head_dim", 32), 1
+    ),
+    "gated_deltanet": lambda width, options: delta_cost(
+        options.get("heads", 2), options.get("head_dim", 32), 1
+    ),
+    "deltaproduct": lambda width, options: delta_cost(
+        options.get("heads", 2), options.get("head_dim", 32), options.get("products", 4)
+    ),
 }
 
 
 def step_cost(model: ModelConfig) -> StepCost:
     """Of all layers of a model together."""
     if model.mixer not in COSTS:
-        raise ValueError(f"The cost of a step is not known for the mixer {model.mixer!r}. Known: {', '.join(COSTS)}.")
+        raise ValueError(
+            f"The cost of a step is not known for the mixer {model.mixer!r}. Known: {', '.join(COSTS)}."
+        )
     one = COSTS[model.mixer](model.width, model.options)
     return StepCost(model.layers * one.formula, model.layers * one.counted)

@@ -25,11 +25,16 @@ def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 
         return []
     inputs: list[Tensor] = []
     mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, BDLRU | HLRU)]
-    handles = [mixer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0])) for mixer in mixers]
+    handles = [
+        mixer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+        for mixer in mixers
+    ]
     tokens = torch.from_numpy(task.examples(count, length, np.random.default_rng(0)).inputs)
     with torch.no_grad():
         model(tokens)
-        found = [eigenvalues(transitions(mixer, x)) for mixer, x in zip(mixers, inputs, strict=True)]
+        found = [
+            eigenvalues(transitions(mixer, x)) for mixer, x in zip(mixers, inputs, strict=True)
+        ]
     for handle in handles:
         handle.remove()
     return found
@@ -48,12 +53,19 @@ def print_inspection(directory: Path) -> None:
     epochs = read_lines(directory / METRICS)
     course = Table("epoch", "loss", "training", "validation", title="course", title_justify="left")
     for epoch in epochs[:: max(1, len(epochs) // 10)]:
-        course.add_row(str(epoch["epoch"] + 1), f"{epoch['loss']:.3f}", f"{epoch['train']:.3f}", f"{epoch['validation']:.3f}")
+        course.add_row(
+            str(epoch["epoch"] + 1),
+            f"{epoch['loss']:.3f}",
+            f"{epoch['train']:.3f}",
+            f"{epoch['validation']:.3f}",
+        )
     console.print(course)
     result = read_result(config, directory)
     if result is not None:
         console.print("test", result.test)
-    for number, spectrum in enumerate(collect_eigenvalues(model, task, config.length or task.length), 1):
+    for number, spectrum in enumerate(
+        collect_eigenvalues(model, task, config.length or task.length), 1
+    ):
         console.print(describe(number, spectrum), markup=False)
 
 

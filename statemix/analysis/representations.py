@@ -29,7 +29,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Element = tuple[int, ...]  # where each thing goes; of signed ones things 0 .. m - 1, then their negatives m .. 2m - 1
+Element = tuple[
+    int, ...
+]  # where each thing goes; of signed ones things 0 .. m - 1, then their negatives m .. 2m - 1
 
 
 def wreath(m: int, turns: int) -> list[Element]:
@@ -67,7 +69,9 @@ def order(a: Element) -> int:
     return count
 
 
-def extend(generators: tuple[Element, ...], images: tuple[Element, ...]) -> dict[Element, Element] | None:
+def extend(
+    generators: tuple[Element, ...], images: tuple[Element, ...]
+) -> dict[Element, Element] | None:
     """The homomorphism that sends the generators of a group to `images`, if there is one."""
     identity = tuple(range(len(generators[0])))
     found, new = {identity: tuple(range(len(images[0])))}, [identity]
@@ -87,7 +91,9 @@ def faithful_representation(n: int, m: int, *, turns: int = 1) -> dict[Element, 
     """One that sends S_n into `wreath(m, turns)`, each element to another; None if there is none."""
     swap, cycle = (1, 0, *range(2, n)), (*range(1, n), 0)
     targets = wreath(m, turns)
-    candidates = [[a for a in targets if order(a) == order(generator)] for generator in (swap, cycle)]
+    candidates = [
+        [a for a in targets if order(a) == order(generator)] for generator in (swap, cycle)
+    ]
     for images in itertools.product(*candidates):
         found = extend((swap, cycle), images)
         if found is not None and len(set(found.values())) == math.factorial(n):
@@ -113,6 +119,11 @@ def multiplies_like(transitions: NDArray[np.float64], products: NDArray[np.int64
     """
     chosen = np.abs(transitions).argmax(-1)  # h'[i] = h[chosen[i]]
     signs = np.sign(np.take_along_axis(transitions, chosen[..., None], -1))[..., 0]
-    both = np.take_along_axis(chosen[:, None], chosen[None], -1)  # [x, y, i]: where state i of A_y A_x comes from
-    sign = np.take_along_axis(signs[:, None] + 0 * signs[None], chosen[None] + 0 * chosen[:, None], -1) * signs[None]
+    both = np.take_along_axis(
+        chosen[:, None], chosen[None], -1
+    )  # [x, y, i]: where state i of A_y A_x comes from
+    sign = (
+        np.take_along_axis(signs[:, None] + 0 * signs[None], chosen[None] + 0 * chosen[:, None], -1)
+        * signs[None]
+    )
     return float(((both == chosen[products]) & (sign == signs[products])).all(-1).mean())

@@ -68,7 +68,9 @@ class Spectrum:
     @property
     def negative(self) -> float:
         """The share of eigenvalues that are real and below zero."""
-        return ((self.values.real < -TINY) & (self.values.imag.abs() <= TINY)).double().mean().item()
+        return (
+            ((self.values.real < -TINY) & (self.values.imag.abs() <= TINY)).double().mean().item()
+        )
 
     @property
     def complex(self) -> float:

@@ -51,18 +51,35 @@ def write(model: LanguageModel, place: Place, tokens: int) -> Place:
 def measure(preset: str, config: DecodeConfig) -> tuple[list[Row], list[Row]]:
     """Times and memory of one model with random weights."""
     torch.manual_seed(0)
-    model, places = LanguageModel(find_preset(preset)).eval(), {0: Place(torch.zeros(1, dtype=torch.long), None, 0.0)}
+    model, places = (
+        LanguageModel(find_preset(preset)).eval(),
+        {0: Place(torch.zeros(1, dtype=torch.long), None, 0.0)},
+    )
     for position in sorted(config.positions):
         last = max(places)
         places[position] = write(model, places[last], position - last)
     names = {position: f"token {position:,}" for position in sorted(config.positions)}
     entrants: dict[str, Callable[[], object]] = {
-        name: partial(write, model, places[position], config.tokens) for position, name in names.items()
+        name: partial(write, model, places[position], config.tokens)
+        for position, name in names.items()
     }
     first = min(config.positions)
-    times = hold(Contest("decode", f"{preset}, {config.tokens} tokens", names[first], entrants), config.rounds)
+    times = hold(
+        Contest("decode", f"{preset}, {config.tokens} tokens", names[first], entrants),
+        config.rounds,
+    )
     memory = [
-        Row("decode", preset, name, 1, places[p].peak, "MiB", names[first], places[p].peak / places[first].peak, 1)
+        Row(
+            "decode",
+            preset,
+            name,
+            1,
+            places[p].peak,
+            "MiB",
+            names[first],
+            places[p].peak / places[first].peak,
+            1,
+        )
         for p, name in names.items()
     ]
     return times, memory

@@ -63,17 +63,40 @@ SCANS: dict[str, tuple[Scan, Scan]] = {
 def compare(name: str, config: ErrorConfig, m: int) -> list[Row]:
     """Errors of our float32 scan and of torch's, at one size."""
     generator = torch.Generator().manual_seed(m)
-    shape = (config.batch, config.length, config.blocks, *([m] if name == "gated_block_scan" else []))
-    gates, v = 2 * torch.randn(*shape, m + 1, generator=generator), torch.randn(shape, generator=generator)
+    shape = (
+        config.batch,
+        config.length,
+        config.blocks,
+        *([m] if name == "gated_block_scan" else []),
+    )
+    gates, v = (
+        2 * torch.randn(*shape, m + 1, generator=generator),
+        torch.randn(shape, generator=generator),
+    )
     ours, plain = SCANS[name]
     truth = differentiate(plain, gates.double(), v.double())
     kernel, torch_ = differentiate(ours, gates, v), differentiate(plain, gates, v)
     rows = []
     for quantity, exact in truth.items():
-        errors = {"statemix": relative(kernel[quantity], exact), "plain torch": relative(torch_[quantity], exact)}
+        errors = {
+            "statemix": relative(kernel[quantity], exact),
+            "plain torch": relative(torch_[quantity], exact),
+        }
         for entrant, error in errors.items():
             ratio = error / errors["plain torch"]
-            rows.append(Row("error", f"{name} m = {m}, {quantity}", entrant, 1, error, "relative error", "plain torch", ratio, 1))
+            rows.append(
+                Row(
+                    "error",
+                    f"{name} m = {m}, {quantity}",
+                    entrant,
+                    1,
+                    error,
+                    "relative error",
+                    "plain torch",
+                    ratio,
+                    1,
+                )
+            )
     return rows
 
 
@@ -85,7 +108,10 @@ def permutation_row(config: ErrorConfig) -> Row:
     """The largest deviation of a random state under thousands of saturated permutations."""
     T, m = config.permutation_length, 5
     generator = torch.Generator().manual_seed(0)
-    gates, h = torch.full((1, T, 8, m, m + 1), -SATURATED), torch.randn(1, 8, m, generator=generator)
+    gates, h = (
+        torch.full((1, T, 8, m, m + 1), -SATURATED),
+        torch.randn(1, 8, m, generator=generator),
+    )
     expected, state = [], h
     for t in range(T):
         order = torch.randperm(m, generator=generator)
@@ -94,7 +120,17 @@ def permutation_row(config: ErrorConfig) -> Row:
         expected.append(state)
     ours, _ = gated_block_scan(gates, torch.randn(1, T, 8, m, generator=generator), h)
     deviation = (ours - torch.stack(expected, 1)).abs().max().item()
-    return Row("error", f"{T} saturated permutations, m = {m}", "statemix", 1, deviation, "largest deviation", "exact", deviation, 1)
+    return Row(
+        "error",
+        f"{T} saturated permutations, m = {m}",
+        "statemix",
+        1,
+        deviation,
+        "largest deviation",
+        "exact",
+        deviation,
+        1,
+    )
 
 
 def print_error(config: ErrorConfig, out: Path | None) -> None:

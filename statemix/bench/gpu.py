@@ -24,12 +24,16 @@ if TYPE_CHECKING:
 def checked(config: "SpeedConfig") -> "SpeedConfig":
     """The configuration without what a GPU does not have, after checking that there is one."""
     if not torch.cuda.is_available():
-        raise SystemExit("statemix: --device cuda needs a GPU, and torch sees none; `statemix info` tells which torch this is.")
+        raise SystemExit(
+            "statemix: --device cuda needs a GPU, and torch sees none; `statemix info` tells which torch this is."
+        )
     if reason := unavailable():
         raise SystemExit(f"statemix: no kernels to measure: {reason}.")
     if "threads" in config.parts:
         ERRORS.print("left out on a GPU: the part threads", markup=False)
-    return replace(config, parts=tuple(part for part in config.parts if part != "threads"), threads=(1,))
+    return replace(
+        config, parts=tuple(part for part in config.parts if part != "threads"), threads=(1,)
+    )
 
 
 @contextmanager
@@ -50,16 +54,33 @@ def kernel_contests(block: bool, sizes: tuple[int, int, int, int]) -> Iterator[C
     torch.manual_seed(0)
     driver = (B, T, n, m) if block else (B, T, n)
     gates, v, dh = torch.randn(*driver, m + 1), torch.randn(driver), torch.randn(driver)
-    call, dfinal = Call(block, "softmax", gates, v, None, Sequences()), torch.zeros(B, n, m, dtype=torch.float32)
+    call, dfinal = (
+        Call(block, "softmax", gates, v, None, Sequences()),
+        torch.zeros(B, n, m, dtype=torch.float32),
+    )
     plan = plan_of(call)
     h, _ = run_forward(call, plan)
     name, device = f"{'BD-LRU' if block else 'H-LRU'} m = {m}", gates.device.type
     read, written = sum(map(size, (gates, v))), size(h)
     forward = {"copy": copy_of(read + written), "kernel": lambda: run_forward(call, plan)}
-    yield Contest("kernel", f"{name}, forward, {output_dtype(gates)}", "copy", forward, device=device, moved=read + written)
+    yield Contest(
+        "kernel",
+        f"{name}, forward, {output_dtype(gates)}",
+        "copy",
+        forward,
+        device=device,
+        moved=read + written,
+    )
     moved = 2 * read + size(h) + size(dh)
     backward = {"copy": copy_of(moved), "kernel": lambda: run_backward(call, h, dh, dfinal, plan)}
-    yield Contest("kernel", f"{name}, backward, {output_dtype(gates)}", "copy", backward, device=device, moved=moved)
+    yield Contest(
+        "kernel",
+        f"{name}, backward, {output_dtype(gates)}",
+        "copy",
+        backward,
+        device=device,
+        moved=moved,
+    )
 
 
 def size(x: Tensor) -> int:
@@ -78,9 +99,18 @@ def bandwidth_rows(rows: list[Row], moved: int) -> list[Row]:
     """GB/s of each entrant, over what the device's data sheet says, or else over the copy."""
     rates = {row.entrant: moved / row.value / 1e6 for row in rows}
     peak = peak_bandwidth()
-    over, reference = ("copy", rates["copy"]) if peak is None else (f"{peak:.0f} GB/s of the device", peak)
+    over, reference = (
+        ("copy", rates["copy"]) if peak is None else (f"{peak:.0f} GB/s of the device", peak)
+    )
     return [
-        replace(row, part="bandwidth", value=rates[row.entrant], unit="GB/s", reference=over, ratio=rates[row.entrant] / reference)
+        replace(
+            row,
+            part="bandwidth",
+            value=rates[row.entrant],
+            unit="GB/s",
+            reference=over,
+            ratio=rates[row.entrant] / reference,
+        )
         for row in rows
     ]
 

@@ -91,7 +91,9 @@ def gpu_seconds(entrant: Callable[[], object]) -> float:
 def hold(contest: Contest, rounds: int) -> list[Row]:
     """Run the contest: one round to warm up, then `rounds` of them."""
     with threads_of_torch(contest.threads):
-        entrants = {name: entrant for name, entrant in contest.entrants.items() if runs(name, contest)}
+        entrants = {
+            name: entrant for name, entrant in contest.entrants.items() if runs(name, contest)
+        }
         times: dict[str, list[float]] = {name: [] for name in entrants}
         for round_ in range(rounds):
             for name, entrant in entrants.items():
@@ -126,14 +128,21 @@ def runs(name: str, contest: Contest) -> bool:
         if name == contest.reference:
             raise
         reason = (str(error).strip() or "no message").splitlines()[0]
-        ERRORS.print(f"left out, {name} ({contest.setting}): {type(error).__name__}: {reason}", markup=False)
+        ERRORS.print(
+            f"left out, {name} ({contest.setting}): {type(error).__name__}: {reason}", markup=False
+        )
         return False
     return True
 
 
 def show_progress() -> Progress:
     """A line that says what is being measured, on stderr."""
-    return Progress(TextColumn("measuring {task.description}"), TimeElapsedColumn(), transient=True, console=ERRORS)
+    return Progress(
+        TextColumn("measuring {task.description}"),
+        TimeElapsedColumn(),
+        transient=True,
+        console=ERRORS,
+    )
 
 
 def check_writable(out: Path | None) -> None:
@@ -148,14 +157,29 @@ def check_writable(out: Path | None) -> None:
 
 def machine() -> dict[str, str]:
     """What the numbers were measured on."""
-    facts = {"statemix": __version__, "torch": torch.__version__, "processor": processor(), "library": cpu_library()}
-    return facts | ({"gpu": torch.cuda.get_device_name(), "gpu_kernels": gpu.describe()} if torch.cuda.is_available() else {})
+    facts = {
+        "statemix": __version__,
+        "torch": torch.__version__,
+        "processor": processor(),
+        "library": cpu_library(),
+    }
+    return facts | (
+        {"gpu": torch.cuda.get_device_name(), "gpu_kernels": gpu.describe()}
+        if torch.cuda.is_available()
+        else {}
+    )
 
 
 def processor() -> str:
     info = Path("/proc/cpuinfo")
     names = (
-        [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+        [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if line.startswith("model name")
+        ]
+        if info.exists()
+        else []
     )
     return names[0] if names else platform.processor() or platform.machine()
 
@@ -167,10 +191,26 @@ def report(title: str, rows: list[Row], out: Path | None) -> None:
 
 
 def show(title: str, rows: list[Row]) -> None:
-    table = Table("setting", "entrant", "threads", rows[0].unit if rows else "", "ratio", "over", title=title, title_justify="left")
+    table = Table(
+        "setting",
+        "entrant",
+        "threads",
+        rows[0].unit if rows else "",
+        "ratio",
+        "over",
+        title=title,
+        title_justify="left",
+    )
     for i, row in enumerate(rows):
         first = i == 0 or (rows[i - 1].setting, rows[i - 1].threads) != (row.setting, row.threads)
-        table.add_row(row.setting if first else "", row.entrant, str(row.threads), f"{row.value:.4g}", f"{row.ratio:.3g}", row.reference)
+        table.add_row(
+            row.setting if first else "",
+            row.entrant,
+            str(row.threads),
+            f"{row.value:.4g}",
+            f"{row.ratio:.3g}",
+            row.reference,
+        )
     Console().print(table)
 
 

@@ -40,7 +40,14 @@ def peak_mib() -> float:
     """The peak of this process's resident memory since it was last forgotten."""
     status = Path("/proc/self/status")
     if status.exists():
-        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
+        return (
+            next(
+                int(line.split()[1])
+                for line in status.read_text().splitlines()
+                if line.startswith("VmHWM")
+            )
+            / 1024
+        )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1024 if sys.platform != "darwin" else peak / 1024**2
 
@@ -49,7 +56,9 @@ def measure(layer: str, save_memory: bool, config: MemoryConfig) -> float:
     """Peak MiB of forward and backward through `depth` layers, over what stood before."""
     d, m = config.width, config.block_size
     torch.manual_seed(0)
-    layers = nn.ModuleList(LAYERS[layer](d, d // m, m, save_memory=save_memory) for _ in range(config.depth))
+    layers = nn.ModuleList(
+        LAYERS[layer](d, d // m, m, save_memory=save_memory) for _ in range(config.depth)
+    )
     # Once at a small size: libraries and threads take their memory before the count begins.
     for length in (8, config.length):
         x = torch.randn(config.batch if length > 8 else 1, length, d, requires_grad=True)
@@ -76,7 +85,9 @@ def in_own_process(layer: str, save_memory: bool, config: MemoryConfig) -> float
     try:
         return receiver.recv()
     except EOFError as error:
-        raise SystemExit(f"statemix: measuring {layer} with save_memory={save_memory} failed; its error is above.") from error
+        raise SystemExit(
+            f"statemix: measuring {layer} with save_memory={save_memory} failed; its error is above."
+        ) from error
     finally:
         process.join()
 
@@ -96,6 +107,16 @@ def print_memory(config: MemoryConfig, out: Path | None) -> None:
             for save_memory, peak in found.items():
                 entrant = f"{layer}, save_memory={save_memory}"
                 rows.append(
-                    Row("memory", sizes, entrant, torch.get_num_threads(), peak, "MiB", f"{layer}, save_memory=True", peak / found[True], 1)
+                    Row(
+                        "memory",
+                        sizes,
+                        entrant,
+                        torch.get_num_threads(),
+                        peak,
+                        "MiB",
+                        f"{layer}, save_memory=True",
+                        peak / found[True],
+                        1,
+                    )
                 )
     report("peak memory over the input, forward + backward", rows, out)

@@ -79,7 +79,9 @@ def mamba_py(sizes: SIZES) -> Entrant:
 @cache
 def jax() -> ModuleType:
     """JAX, told to use one thread; torch's are set by the bench."""
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+    os.environ.setdefault(
+        "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    )
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     import jax
 
@@ -121,7 +123,9 @@ def fla_hgrn(sizes: SIZES) -> Entrant:
 
     def scan(gates: Tensor, v: Tensor) -> Tensor:
         log_w = torch.log_softmax(gates, -1)
-        return fused_recurrent_hgrn((log_w[..., -1].exp() * v).flatten(2), log_w[..., 0].flatten(2))[0].view_as(v)
+        return fused_recurrent_hgrn(
+            (log_w[..., -1].exp() * v).flatten(2), log_w[..., 0].flatten(2)
+        )[0].view_as(v)
 
     return differentiated(scan, sizes)
 
@@ -134,12 +138,17 @@ def fla_gated_deltanet(sizes: SIZES) -> Entrant:
     head = min(64, n * m)
     heads = n * m // head
     q, k, v = (torch.randn(B, T, heads, head, requires_grad=True) for _ in range(3))
-    decay, beta = torch.randn(B, T, heads, requires_grad=True), torch.randn(B, T, heads, requires_grad=True)
+    decay, beta = (
+        torch.randn(B, T, heads, requires_grad=True),
+        torch.randn(B, T, heads, requires_grad=True),
+    )
     weight = torch.ones_like(v)
 
     def call() -> object:
         log_decay = torch.nn.functional.logsigmoid(decay.float())
-        o = chunk_gated_delta_rule(q, k, v, log_decay, beta.sigmoid(), use_qk_l2norm_in_kernel=True)[0]
+        o = chunk_gated_delta_rule(
+            q, k, v, log_decay, beta.sigmoid(), use_qk_l2norm_in_kernel=True
+        )[0]
         return torch.autograd.grad(o, (q, k, v, decay, beta), weight)
 
     return call
@@ -203,7 +212,10 @@ def available(names: tuple[str, ...]) -> list[str]:
     """Those of `names` that can run here; say what the others need."""
     missing = [name for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None]
     if missing:
-        ERRORS.print(f"not installed, left out: {', '.join(missing)}. To include them: {INSTALL}", markup=False)
+        ERRORS.print(
+            f"not installed, left out: {', '.join(missing)}. To include them: {INSTALL}",
+            markup=False,
+        )
     return [name for name in names if name not in missing]
 
 
@@ -215,4 +227,7 @@ def takes(name: str, sizes: SIZES) -> bool:
 
 def contest_entrants(sizes: SIZES, names: list[str]) -> dict[str, Entrant]:
     """Ours and the rivals `names`, at one size."""
-    return {"statemix": differentiated(ours, sizes), **{name: RIVALS[name](sizes) for name in names if takes(name, sizes)}}
+    return {
+        "statemix": differentiated(ours, sizes),
+        **{name: RIVALS[name](sizes) for name in names if takes(name, sizes)},
+    }

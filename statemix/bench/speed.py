@@ -64,21 +64,41 @@ def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     if part == "kernel":
         for block in (True, False):
             for m in config.block_sizes:
-                yield from gpu.kernel_contests(block, (B, T, n, m)) if device == "cuda" else kernel_contests(block, B, T, n, m)
+                yield from (
+                    gpu.kernel_contests(block, (B, T, n, m))
+                    if device == "cuda"
+                    else kernel_contests(block, B, T, n, m)
+                )
     if part == "scan":
         names = available(config.rivals)
         for threads in config.threads:
             for m in config.block_sizes:
                 sizes = (B, T, n, m)
-                yield Contest(part, f"(B, T, n, m) = {sizes}", "statemix", contest_entrants(sizes, names), threads, device)
+                yield Contest(
+                    part,
+                    f"(B, T, n, m) = {sizes}",
+                    "statemix",
+                    contest_entrants(sizes, names),
+                    threads,
+                    device,
+                )
     if part == "layer":
         for threads in config.threads:
             yield replace(layer_contest(B, T, n, 4, threads), device=device)
     yield from (replace(contest, device=device) for contest in whole_contests(config, part))
     if part == "length":
-        shapes = [(B * T // length, length) for length in (64, 256, 1024, 4096, 16384, 65536) if length <= B * T]
-        entrants = {f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4)) for b, length in shapes}
-        yield Contest(part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants, device=device)
+        shapes = [
+            (B * T // length, length)
+            for length in (64, 256, 1024, 4096, 16384, 65536)
+            if length <= B * T
+        ]
+        entrants = {
+            f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4))
+            for b, length in shapes
+        }
+        yield Contest(
+            part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants, device=device
+        )
 
 
 def whole_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
@@ -100,19 +120,43 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
     B = max(B, -(-DRAM_SIZE // (4 * T * sizes.inputs)))
     N = B * T
     inputs, states = sizes.inputs // LANES, sizes.states // LANES  # vectors a step
-    gates, h, dh, dgates = (pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs))
+    gates, h, dh, dgates = (
+        pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs)
+    )
     everything = pool.empty((N, (inputs + 2 * states) * LANES)).normal_()
     bounds, state = torch.arange(B + 1) * T, torch.zeros(B, n, m)
-    scan = Scan(B, T, n, B, m, GATES["odds"], False, 1, True, *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)))
+    scan = Scan(
+        B,
+        T,
+        n,
+        B,
+        m,
+        GATES["odds"],
+        False,
+        1,
+        True,
+        *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)),
+    )
     gradient = ScanGradient(scan, *(pointer(y) for y in (dh, None, dgates, None, state)))
-    handle, kept = library.handle, (gates, h, dh, dgates, everything, bounds, state)  # alive as long as the calls
+    handle, kept = (
+        library.handle,
+        (gates, h, dh, dgates, everything, bounds, state),
+    )  # alive as long as the calls
 
     def move(src: torch.Tensor, reads: int, dst: torch.Tensor, writes: int) -> Entrant:
-        sizes = (ctypes.c_void_p(src.data_ptr()), ctypes.c_int64(reads), ctypes.c_void_p(dst.data_ptr()), ctypes.c_int64(writes))
+        sizes = (
+            ctypes.c_void_p(src.data_ptr()),
+            ctypes.c_int64(reads),
+            ctypes.c_void_p(dst.data_ptr()),
+            ctypes.c_int64(writes),
+        )
         return lambda: handle.statemix_move(*sizes, ctypes.c_int64(N))
 
     name = f"{'BD-LRU' if block else 'H-LRU'} m = {m}"
-    forward = {"floor": move(gates, inputs, h, states), "kernel": lambda: (handle.statemix_forward(ctypes.byref(scan), int(block)), kept)}
+    forward = {
+        "floor": move(gates, inputs, h, states),
+        "kernel": lambda: (handle.statemix_forward(ctypes.byref(scan), int(block)), kept),
+    }
     yield Contest("kernel", f"{name}, forward", "floor", forward)
     backward = {
         "floor": move(everything, inputs + 2 * states, dgates, inputs),
@@ -125,7 +169,11 @@ def layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
     """A BD-LRU of n blocks and width n m, its projections alone, and torch's recurrent layers of the same width."""
     d = n * m
     x, weight = torch.randn(B, T, d, requires_grad=True), torch.randn(B, T, d)
-    W_g, W_v, W_o = nn.Linear(d, d * (m + 1)), nn.Linear(d, d, bias=False), nn.Linear(d, d, bias=False)
+    W_g, W_v, W_o = (
+        nn.Linear(d, d * (m + 1)),
+        nn.Linear(d, d, bias=False),
+        nn.Linear(d, d, bias=False),
+    )
     dgates = torch.randn(B, T, d * (m + 1))
 
     def projections() -> object:
@@ -142,7 +190,13 @@ def layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
         "nn.LSTM": layer(nn.LSTM(d, d, batch_first=True)),
         "nn.GRU": layer(nn.GRU(d, d, batch_first=True)),
     }
-    return Contest("layer", f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}", "projections alone", entrants, threads)
+    return Contest(
+        "layer",
+        f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}",
+        "projections alone",
+        entrants,
+        threads,
+    )
 
 
 def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
@@ -158,8 +212,14 @@ def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
 
             return call
 
-        entrants = {f"{count} thread{'s' * (count > 1)}": with_threads(count) for count in sorted({1, *config.threads, 2})}
-        yield hold(Contest("threads", f"(B, T, n, m) = {sizes}", "1 thread", entrants, threads=2), config.rounds)
+        entrants = {
+            f"{count} thread{'s' * (count > 1)}": with_threads(count)
+            for count in sorted({1, *config.threads, 2})
+        }
+        yield hold(
+            Contest("threads", f"(B, T, n, m) = {sizes}", "1 thread", entrants, threads=2),
+            config.rounds,
+        )
 
 
 def print_speed(config: SpeedConfig, out: Path | None) -> None:

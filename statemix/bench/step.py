@@ -22,7 +22,14 @@ class PlainBDLRU(BDLRU):
 class HopScanBDLRU(PlainBDLRU):
     """BDLRU on the paper's parallel scan."""
 
-    def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def mix(
+        self,
+        gates: Tensor,
+        v: Tensor,
+        h0: Tensor | None,
+        cu_seqlens: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         """The layer after its first projections."""
         h = by_hop_scan(gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape))
         return self.W_o(h.flatten(2)), h[:, -1]
@@ -31,7 +38,14 @@ class HopScanBDLRU(PlainBDLRU):
 class LoopBDLRU(PlainBDLRU):
     """BDLRU on a loop of torch."""
 
-    def mix(self, gates: Tensor, v: Tensor, h0: Tensor | None, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    def mix(
+        self,
+        gates: Tensor,
+        v: Tensor,
+        h0: Tensor | None,
+        cu_seqlens: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
         """The layer after its first projections."""
         h = by_loop(gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape))
         return self.W_o(h.flatten(2)), h[:, -1]
@@ -40,16 +54,22 @@ class LoopBDLRU(PlainBDLRU):
 class NoScanBDLRU(BDLRU):
     """BDLRU without its gates and its scan: what they cost is the difference."""
 
-    def forward_lookup(self, table: Tensor, tokens: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward_lookup(
+        self, table: Tensor, tokens: Tensor, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Values alone."""
         v = F.embedding(tokens, self.W_v(table))
         return self.W_o(v), v[:, -1]
 
 
-def training_step(kind: type[BDLRU], blocks: int, m: int, width: int, batch: int, length: int) -> Entrant:
+def training_step(
+    kind: type[BDLRU], blocks: int, m: int, width: int, batch: int, length: int
+) -> Entrant:
     """Forward, backward and AdamW of a tagger on S5 whose mixer is `kind`."""
     torch.manual_seed(0)
-    model = Tagger(ModelConfig("bdlru", {"n_blocks": blocks, "block_size": m}, width=width), ORDER, ORDER)
+    model = Tagger(
+        ModelConfig("bdlru", {"n_blocks": blocks, "block_size": m}, width=width), ORDER, ORDER
+    )
     model.blocks[0].mixer = kind(width, blocks, m)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     tokens, targets = (torch.randint(ORDER, (batch, length)) for _ in range(2))
@@ -66,7 +86,15 @@ def training_step(kind: type[BDLRU], blocks: int, m: int, width: int, batch: int
 def step_contest() -> Contest:
     """The S5 model with n = 32, m = 5, width 64, SwiGLU, batch 128, T = 16."""
     sizes = (32, 5, 64, 128, 16)
-    kinds = {"statemix": BDLRU, "hop_scan": HopScanBDLRU, "loop": LoopBDLRU, "without gates and scan": NoScanBDLRU}
+    kinds = {
+        "statemix": BDLRU,
+        "hop_scan": HopScanBDLRU,
+        "loop": LoopBDLRU,
+        "without gates and scan": NoScanBDLRU,
+    }
     return Contest(
-        "step", "S5, n = 32, m = 5, width 64, B = 128, T = 16", "statemix", {k: training_step(v, *sizes) for k, v in kinds.items()}
+        "step",
+        "S5, n = 32, m = 5, width 64, B = 128, T = 16",
+        "statemix",
+        {k: training_step(v, *sizes) for k, v in kinds.items()},
     )

@@ -26,14 +26,20 @@ def throughput_contests(compiled: bool) -> Iterator[Contest]:
     for m in SIZES:
         sizes = (1, LENGTH, BLOCKS, m)
         others = {
-            way: RIVALS[name](sizes) for way, name in WAYS.items() if not name.endswith("compiled") or (compiled and m <= LARGEST_COMPILED)
+            way: RIVALS[name](sizes)
+            for way, name in WAYS.items()
+            if not name.endswith("compiled") or (compiled and m <= LARGEST_COMPILED)
         }
         entrants = {"fused": differentiated(ours, sizes), **others}
-        yield Contest("throughput", f"a: n = {BLOCKS}, m = {m}, B = 1, T = {LENGTH}", "fused", entrants)
+        yield Contest(
+            "throughput", f"a: n = {BLOCKS}, m = {m}, B = 1, T = {LENGTH}", "fused", entrants
+        )
     for T in LENGTHS:
         by_size = {f"m = {m}": differentiated(ours, (1, T, STATES // m, m)) for m in SIZES}
         yield Contest("throughput", f"b: {STATES} states, B = 1, T = {T}", "m = 1", by_size)
-    yield Contest("throughput", f"c: layers of 2m-*, B = 1, T = {LENGTH}", "bdlru-m4", dict(matched_layers()))
+    yield Contest(
+        "throughput", f"c: layers of 2m-*, B = 1, T = {LENGTH}", "bdlru-m4", dict(matched_layers())
+    )
 
 
 def matched_layers() -> Iterator[tuple[str, Entrant]]:

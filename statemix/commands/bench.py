@@ -56,14 +56,23 @@ class Speed:
         known = RIVALS[self.device]
         for rival in self.rivals or ():
             if rival not in known:
-                raise SystemExit(f"statemix: --rivals must be among {', '.join(map(repr, known))} on {self.device}, got {rival!r}.")
+                raise SystemExit(
+                    f"statemix: --rivals must be among {', '.join(map(repr, known))} on {self.device}, got {rival!r}."
+                )
         if self.dtype != "float32" and self.device == "cpu":
-            raise SystemExit(f"statemix: --dtype must be float32 on the CPU, got {self.dtype}. Add --device cuda.")
+            raise SystemExit(
+                f"statemix: --dtype must be float32 on the CPU, got {self.dtype}. Add --device cuda."
+            )
         from statemix.bench.speed import SpeedConfig, print_speed
 
         sizes = (self.batch, self.length, self.blocks, self.block_sizes)
         rivals = known if self.rivals is None else self.rivals
-        print_speed(SpeedConfig(self.parts, *sizes, self.threads, rivals, self.rounds, self.device, self.dtype), self.out)
+        print_speed(
+            SpeedConfig(
+                self.parts, *sizes, self.threads, rivals, self.rounds, self.device, self.dtype
+            ),
+            self.out,
+        )
 
 
 @dataclass(frozen=True)
@@ -87,10 +96,14 @@ class Memory:
         for option in ("batch", "length", "width", "block_size", "depth"):
             check_positive(option, getattr(self, option))
         if self.width % self.block_size:
-            raise SystemExit(f"statemix: --width must be a multiple of --block-size {self.block_size}, got {self.width}.")
+            raise SystemExit(
+                f"statemix: --width must be a multiple of --block-size {self.block_size}, got {self.width}."
+            )
         from statemix.bench.memory import MemoryConfig, print_memory
 
-        print_memory(MemoryConfig(self.batch, self.length, self.width, self.block_size, self.depth), self.out)
+        print_memory(
+            MemoryConfig(self.batch, self.length, self.width, self.block_size, self.depth), self.out
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,12 @@ class Error:
             check_positive(option, getattr(self, option))
         from statemix.bench.error import ErrorConfig, print_error
 
-        print_error(ErrorConfig(self.batch, self.length, self.blocks, self.block_sizes, self.permutation_length), self.out)
+        print_error(
+            ErrorConfig(
+                self.batch, self.length, self.blocks, self.block_sizes, self.permutation_length
+            ),
+            self.out,
+        )
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,9 @@ class Generate:
         torch.set_num_threads(self.threads)
         load_files(self.files)
         sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
-        print_generated(self.directory, self.prompt, self.tokens, sampling, stop_at_end=self.stop_at_end)
+        print_generated(
+            self.directory, self.prompt, self.tokens, sampling, stop_at_end=self.stop_at_end
+        )
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,9 @@ class Prepare:
         from statemix.data.prepare import PrepareConfig
         from statemix.lm.runs import prepare_with_progress
 
-        config = PrepareConfig(self.tokenizer, self.vocab, self.end_of_text, self.validation, self.shard_tokens)
+        config = PrepareConfig(
+            self.tokenizer, self.vocab, self.end_of_text, self.validation, self.shard_tokens
+        )
         prepare_with_progress(self.source, self.field, config, self.out)
 
 
@@ -129,7 +131,16 @@ class LMTrain:
     """Python files to import first, which register mixers of your own."""
 
     def run(self) -> None:
-        for option in ("length", "batch", "steps", "context", "accumulate", "save_every", "keep", "threads"):
+        for option in (
+            "length",
+            "batch",
+            "steps",
+            "context",
+            "accumulate",
+            "save_every",
+            "keep",
+            "threads",
+        ):
             check_positive(option, getattr(self, option))
         if self.minutes is not None and not self.minutes > 0:
             raise SystemExit(f"statemix: --minutes must be above zero, got {self.minutes}.")
@@ -200,8 +211,14 @@ class LMTrain:
         preset = find_preset(self.preset)
         mixer = preset.mixer if self.mixer is None else self.mixer
         kept = preset.options if mixer == preset.mixer else {}
-        sizes = {name: value for name, value in (("width", self.width), ("layers", self.layers)) if value is not None}
-        return replace(preset, vocab=vocab, mixer=mixer, options={**kept, **options}, tie=self.tie, **sizes)
+        sizes = {
+            name: value
+            for name, value in (("width", self.width), ("layers", self.layers))
+            if value is not None
+        }
+        return replace(
+            preset, vocab=vocab, mixer=mixer, options={**kept, **options}, tie=self.tie, **sizes
+        )
 
 
 @dataclass(frozen=True)

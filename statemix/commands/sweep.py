@@ -49,7 +49,9 @@ class Sweep:
         check_positive("workers", self.workers)
         check_positive("num_jobs", self.num_jobs)
         if not 0 <= self.job_idx < self.num_jobs:
-            raise SystemExit(f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}.")
+            raise SystemExit(
+                f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}."
+            )
         from statemix.sweep.command import Selection, run_sweep
         from statemix.sweep.plan import Where
 
@@ -57,7 +59,15 @@ class Sweep:
             check_positive("limit", self.limit)
         where = Where(self.rows, self.columns, self.variants)
         choice = Selection(self.scale, self.job_idx, self.num_jobs, self.limit, where)
-        run_sweep(self.experiment, choice, self.ledger, self.runs, self.engine, self.workers, dry_run=self.dry_run)
+        run_sweep(
+            self.experiment,
+            choice,
+            self.ledger,
+            self.runs,
+            self.engine,
+            self.workers,
+            dry_run=self.dry_run,
+        )
 
 
 SweepCommand = Annotated[Sweep, tyro.conf.subcommand("sweep")]

@@ -9,7 +9,10 @@ import tyro
 
 from statemix.commands.check import check_positive
 
-SIZES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}  # what --blocks and --block-size are called there
+SIZES = {
+    "bdlru": ("n_blocks", "block_size"),
+    "hlru": ("n_channels", "order"),
+}  # what --blocks and --block-size are called there
 DEFAULTS: dict[str, Any] = {"lr": 3e-3, "clip": 1.0}  # where RunConfig has others
 AIDS = ("warmup", "curriculum", "restart_after", "decay", "sharpen", "hold", "matrix_lr")
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
@@ -108,14 +111,29 @@ class Train:
     """Python files to import first, which register mixers or tasks of your own."""
 
     def run(self) -> None:
-        for option in ("blocks", "block_size", "examples", "width", "layers", "batch", "epochs", "threads"):
+        for option in (
+            "blocks",
+            "block_size",
+            "examples",
+            "width",
+            "layers",
+            "batch",
+            "epochs",
+            "threads",
+        ):
             if getattr(self, option) is not None:
                 check_positive(option, getattr(self, option))
         from statemix.train.command import run_training
         from statemix.train.plugins import load_files
 
         load_files(self.files)
-        run_training(self.run_config(), self.runs, threads=self.threads, resume=self.resume, tracker=self.track)
+        run_training(
+            self.run_config(),
+            self.runs,
+            threads=self.threads,
+            resume=self.resume,
+            tracker=self.track,
+        )
 
     def run_config(self) -> Any:
         """The `RunConfig` that these options describe: what is given stands over a preset, and that over the defaults."""
@@ -123,39 +141,72 @@ class Train:
         from statemix.train import RunConfig, paper_protocol, tracking_preset
 
         self.check_choices()
-        given = {name: getattr(self, name) for name in (*DEFAULTS, *AIDS) if getattr(self, name) is not None}
-        model = ModelConfig(self.mixer, self.mixer_options(), self.width, self.layers, self.channel_mixer or "swiglu", self.bos)
+        given = {
+            name: getattr(self, name)
+            for name in (*DEFAULTS, *AIDS)
+            if getattr(self, name) is not None
+        }
+        model = ModelConfig(
+            self.mixer,
+            self.mixer_options(),
+            self.width,
+            self.layers,
+            self.channel_mixer or "swiglu",
+            self.bos,
+        )
         task_options = read_options(self.task_options, "--task-options")
         config = RunConfig(self.task, model, task_options, self.length, self.examples, **DEFAULTS)
         if self.preset == "tracking":
             config = tracking_preset(config)
-            model = replace(config.model, bos=self.bos, channel_mixer=self.channel_mixer or config.model.channel_mixer)
+            model = replace(
+                config.model,
+                bos=self.bos,
+                channel_mixer=self.channel_mixer or config.model.channel_mixer,
+            )
             config = replace(config, model=model)
         config = replace(config, **given)
         if self.protocol == "paper":
             config = paper_protocol(config)
-        sizes = replace(config, batch=self.batch, epochs=self.epochs, stage_steps=self.stage_steps, seed=self.seed)
+        sizes = replace(
+            config,
+            batch=self.batch,
+            epochs=self.epochs,
+            stage_steps=self.stage_steps,
+            seed=self.seed,
+        )
         return replace(sizes, optimiser=self.optimiser, weight_decay=self.weight_decay)
 
     def mixer_options(self) -> dict[str, Any]:
         """--blocks and --block-size, by the names that the mixer has for them, and --options."""
-        sizes = dict(zip(SIZES.get(self.mixer, ()), (self.blocks or 32, self.block_size or 4), strict=False))
+        sizes = dict(
+            zip(SIZES.get(self.mixer, ()), (self.blocks or 32, self.block_size or 4), strict=False)
+        )
         return sizes | read_options(self.options, "--options")
 
     def check_choices(self) -> None:
         """Say so where an option would be passed over."""
         own_sizes = [name for name in ("blocks", "block_size") if getattr(self, name) is not None]
         if own_sizes and self.mixer not in SIZES:
-            raise SystemExit(f"statemix: {flags(own_sizes)} are sizes of {', '.join(SIZES)}; give those of {self.mixer!r} with --options.")
+            raise SystemExit(
+                f"statemix: {flags(own_sizes)} are sizes of {', '.join(SIZES)}; give those of {self.mixer!r} with --options."
+            )
         if self.matrix_lr is not None and self.optimiser != "muon":
-            raise SystemExit("statemix: --matrix-lr is a rate of --optimiser muon. Add that, or leave it out.")
+            raise SystemExit(
+                "statemix: --matrix-lr is a rate of --optimiser muon. Add that, or leave it out."
+            )
         if self.protocol == "paper":
-            aids = [name for name in ("clip", *AIDS) if getattr(self, name) is not None and name != "matrix_lr"]
+            aids = [
+                name
+                for name in ("clip", *AIDS)
+                if getattr(self, name) is not None and name != "matrix_lr"
+            ]
             others = {"preset": self.preset == "tracking", "optimiser": self.optimiser == "muon"}
             others |= {"stage_steps": self.stage_steps > 0, "weight_decay": self.weight_decay != 0}
             aids += [name for name, is_set in others.items() if is_set]
             if aids:
-                raise SystemExit(f"statemix: --protocol paper trains without {flags(aids)}. Leave one of them out.")
+                raise SystemExit(
+                    f"statemix: --protocol paper trains without {flags(aids)}. Leave one of them out."
+                )
 
 
 def flags(names: list[str]) -> str:

@@ -23,7 +23,15 @@ import numpy as np
 
 from statemix.data.sources import Source
 from statemix.data.tokenizer import find_eot, load_tokenizer, train_bpe
-from statemix.data.tokens import META, TOKENIZER, VERSION, Meta, ShardMeta, SplitMeta, hash_of_tokens
+from statemix.data.tokens import (
+    META,
+    TOKENIZER,
+    VERSION,
+    Meta,
+    ShardMeta,
+    SplitMeta,
+    hash_of_tokens,
+)
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -51,7 +59,9 @@ class PrepareConfig:
 
     def __post_init__(self) -> None:
         if not 0 < self.validation < 1:
-            raise ValueError(f"`validation` must be a share between 0 and 1, got {self.validation}.")
+            raise ValueError(
+                f"`validation` must be a share between 0 and 1, got {self.validation}."
+            )
         if self.shard_tokens < 1:
             raise ValueError(f"`shard_tokens` must be at least 1, got {self.shard_tokens}.")
 
@@ -69,12 +79,18 @@ class Survey:
 def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) -> Meta:
     """Write `source` as tokens to the directory `out`, which must not exist yet."""
     if out.exists():
-        raise ValueError(f"{out} exists already, and nothing is overwritten. Choose another --out, or delete it.")
+        raise ValueError(
+            f"{out} exists already, and nothing is overwritten. Choose another --out, or delete it."
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     survey = look_at(source, config.validation, report)
     if config.tokenizer is None:
-        training = (text for split, text in divided(source, survey, config.validation) if split == "train")
-        tokenizer = train_bpe(counted(training, "training a tokenizer", survey.documents, report), config.vocab)
+        training = (
+            text for split, text in divided(source, survey, config.validation) if split == "train"
+        )
+        tokenizer = train_bpe(
+            counted(training, "training a tokenizer", survey.documents, report), config.vocab
+        )
     else:
         tokenizer = load_tokenizer(config.tokenizer)
     tokenizer.encode_special_tokens = True
@@ -99,9 +115,14 @@ def look_at(source: Source, share: float, report: Report) -> Survey:
         else:
             empty += 1
     if not hashes:
-        raise ValueError(f"{source.name} holds no text" + (f": {empty} documents, all of them empty." if empty else "."))
+        raise ValueError(
+            f"{source.name} holds no text"
+            + (f": {empty} documents, all of them empty." if empty else ".")
+        )
     unique = np.unique(np.array(hashes, dtype=np.uint64))
-    held_out = unique[: min(max(1, round(share * len(unique))), len(unique) - 1)]  # at least one is left to train on
+    held_out = unique[
+        : min(max(1, round(share * len(unique))), len(unique) - 1)
+    ]  # at least one is left to train on
     return Survey(len(hashes), empty, frozenset(held_out.tolist()), single=len(unique) == 1)
 
 
@@ -125,7 +146,9 @@ def cut_of(text: str, share: float) -> int:
     """Where the last part of a text begins: at a line that begins shortly before its share, or else at the character."""
     cut = max(1, int(len(text) * (1 - share)))
     if cut >= len(text):
-        raise ValueError(f"A single document of {len(text)} characters is too short to hold a share of {share} out.")
+        raise ValueError(
+            f"A single document of {len(text)} characters is too short to hold a share of {share} out."
+        )
     near = min(cut, len(text) - cut) // 2  # so that neither part loses more than half
     line = text.rfind("\n", max(1, cut - near - 1), cut) + 1
     return line or cut
@@ -177,11 +200,24 @@ class Writer:
         return SplitMeta(self.bytes, tuple(self.shards))
 
 
-def encode(source: Source, survey: Survey, config: PrepareConfig, tokenizer: "Tokenizer", part: Path, report: Report) -> Meta:
+def encode(
+    source: Source,
+    survey: Survey,
+    config: PrepareConfig,
+    tokenizer: "Tokenizer",
+    part: Path,
+    report: Report,
+) -> Meta:
     """Write the shards of both splits to `part`; return what they are."""
-    vocab, eot = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1, find_eot(tokenizer, config.end_of_text)
+    vocab, eot = (
+        max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1,
+        find_eot(tokenizer, config.end_of_text),
+    )
     dtype = np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
-    writers = {name: Writer(part, name, dtype, eot, config.shard_tokens) for name in ("train", "validation")}
+    writers = {
+        name: Writer(part, name, dtype, eot, config.shard_tokens)
+        for name in ("train", "validation")
+    }
     documents, done = divided(source, survey, config.validation), 0
     while batch := list(islice(documents, BATCH)):
         encoded = tokenizer.encode_batch_fast([text for _, text in batch], add_special_tokens=False)
@@ -191,8 +227,13 @@ def encode(source: Source, survey: Survey, config: PrepareConfig, tokenizer: "To
         report("encoding", done, survey.documents)
     for writer in writers.values():
         writer.flush()
-    highest = max(int(np.fromfile(part / f"{s.name}.bin", dtype).max()) for s in chain(*(w.shards for w in writers.values())))
+    highest = max(
+        int(np.fromfile(part / f"{s.name}.bin", dtype).max())
+        for s in chain(*(w.shards for w in writers.values()))
+    )
     if highest >= vocab:
-        raise ValueError(f"The tokenizer gave the token {highest}, beyond its own vocabulary of {vocab}.")
+        raise ValueError(
+            f"The tokenizer gave the token {highest}, beyond its own vocabulary of {vocab}."
+        )
     splits = {name: writer.meta() for name, writer in writers.items()}
     return Meta(VERSION, source.name, vocab, eot, dtype.str, splits, survey.empty)

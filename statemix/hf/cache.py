@@ -44,9 +44,13 @@ class RecurrentLayer:
         bulk = max(x.shape[1] - keep, 0)
         parts = []
         if bulk:
-            y, state = mixer(x[:, :bulk], self.states[-1], mask=None if mask is None else mask[:, :bulk])
+            y, state = mixer(
+                x[:, :bulk], self.states[-1], mask=None if mask is None else mask[:, :bulk]
+            )
             parts, self.states = [y], [state]
-        y, states = trace(mixer, x[:, bulk:], self.states[-1], mask=None if mask is None else mask[:, bulk:])
+        y, states = trace(
+            mixer, x[:, bulk:], self.states[-1], mask=None if mask is None else mask[:, bulk:]
+        )
         self.push(states)
         return torch.cat([*parts, y], 1)
 
@@ -57,7 +61,9 @@ class RecurrentLayer:
     def crop(self, tokens_to_remove: int) -> None:
         """Go back by −`tokens_to_remove` tokens, and keep no state but that."""
         if tokens_to_remove > 0:
-            raise ValueError(f"`crop` takes minus the number of tokens to remove, got {tokens_to_remove}.")
+            raise ValueError(
+                f"`crop` takes minus the number of tokens to remove, got {tokens_to_remove}."
+            )
         if -tokens_to_remove >= len(self.states):
             raise ValueError(
                 f"The cache can go back by {len(self.states) - 1} tokens at most, got {-tokens_to_remove}. "
@@ -152,4 +158,6 @@ def map_state(function: Callable[[Tensor], Tensor], state: Any) -> Any:
         return {key: map_state(function, value) for key, value in state.items()}
     if isinstance(state, tuple | list):
         return type(state)(map_state(function, value) for value in state)
-    raise TypeError(f"The state of a mixer must be made of tensors, tuples, lists and dictionaries, got {type(state).__name__}.")
+    raise TypeError(
+        f"The state of a mixer must be made of tensors, tuples, lists and dictionaries, got {type(state).__name__}."
+    )

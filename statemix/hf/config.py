@@ -17,7 +17,10 @@ from statemix.hf import StatemixConfig, StatemixForCausalLM
 
 __all__ = ["StatemixConfig", "StatemixForCausalLM"]
 '''
-AUTO_MAP = {"AutoConfig": f"{CODE[:-3]}.StatemixConfig", "AutoModelForCausalLM": f"{CODE[:-3]}.StatemixForCausalLM"}
+AUTO_MAP = {
+    "AutoConfig": f"{CODE[:-3]}.StatemixConfig",
+    "AutoModelForCausalLM": f"{CODE[:-3]}.StatemixForCausalLM",
+}
 
 
 @strict
@@ -37,7 +40,9 @@ class StatemixConfig(PreTrainedConfig):
     hidden_size: int = 768
     num_hidden_layers: int = 12
     mixer: str = "bdlru"
-    mixer_options: dict[str, Any] = field(default_factory=lambda: {"n_blocks": 302, "block_size": 4})
+    mixer_options: dict[str, Any] = field(
+        default_factory=lambda: {"n_blocks": 302, "block_size": 4}
+    )
     intermediate_size: int | None = None
     rms_norm_eps: float = 1e-6
     use_cache: bool = True
@@ -47,7 +52,9 @@ class StatemixConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None
 
-    def save_pretrained(self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
+    ) -> None:
         """Write config.json, and beside it the few lines that `trust_remote_code` runs."""
         self.auto_map = AUTO_MAP
         Path(save_directory).mkdir(parents=True, exist_ok=True)
@@ -72,7 +79,9 @@ class StatemixConfig(PreTrainedConfig):
         )
 
 
-def config_from_lm(config: LMConfig, *, bos: int | None = None, eos: int | None = None, pad: int | None = None) -> StatemixConfig:
+def config_from_lm(
+    config: LMConfig, *, bos: int | None = None, eos: int | None = None, pad: int | None = None
+) -> StatemixConfig:
     """The words of Hugging Face for `config`, with the ids of special tokens."""
     return StatemixConfig(
         vocab_size=config.vocab,

@@ -18,7 +18,9 @@ from statemix.lm.tokenizer import open_tokenizer
 def export_model(saved: SavedModel, out: Path) -> None:
     """Write `saved` to the new directory `out`: weights, config, and the tokenizer if it has one."""
     if out.exists():
-        raise FileExistsError(f"{out} exists and would be overwritten. Choose another directory, or remove it.")
+        raise FileExistsError(
+            f"{out} exists and would be overwritten. Choose another directory, or remove it."
+        )
     tokenizer = wrap_tokenizer(saved) if (saved.directory / TOKENIZER).is_file() else None
     end = None if tokenizer is None else tokenizer.eos_token_id
     config = config_from_lm(saved.model.config, bos=end, eos=end, pad=end)
@@ -33,7 +35,9 @@ def export_model(saved: SavedModel, out: Path) -> None:
             tokenizer.save_pretrained(part)
         part.replace(out)
     except SafetensorError as error:
-        raise ValueError(f"The weights for {out} could not be written ({error}). Make room, and try again.") from error
+        raise ValueError(
+            f"The weights for {out} could not be written ({error}). Make room, and try again."
+        ) from error
     finally:
         logging.enable_progress_bar()
         shutil.rmtree(part, ignore_errors=True)
@@ -45,5 +49,10 @@ def wrap_tokenizer(saved: SavedModel) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = None
     name = tokenizer.id_to_token(end)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=name, eos_token=name, pad_token=name, padding_side="left", clean_up_tokenization_spaces=False
+        tokenizer_object=tokenizer,
+        bos_token=name,
+        eos_token=name,
+        pad_token=name,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
     )

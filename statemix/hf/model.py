@@ -41,7 +41,11 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     @torch.no_grad()
     def initialize_weights(self) -> None:
         """Draw what a checkpoint lacks as a new model would."""
-        blank = {name: p for name, p in self.model.named_parameters() if not (p.is_meta or getattr(p, "_is_hf_initialized", False))}
+        blank = {
+            name: p
+            for name, p in self.model.named_parameters()
+            if not (p.is_meta or getattr(p, "_is_hf_initialized", False))
+        }
         fresh = dict(LanguageModel(self.config.to_lm()).named_parameters()) if blank else {}
         for name, parameter in blank.items():
             parameter.copy_(fresh[name])
@@ -94,9 +98,13 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             cu_seq_lens_q = bounds_of(position_ids)
         cache = self.open_cache(past_key_values, use_cache, cu_seq_lens_q)
         mask = read_mask(attention_mask, x)
-        wanted = output_hidden_states or (output_hidden_states is None and self.config.output_hidden_states)
+        wanted = output_hidden_states or (
+            output_hidden_states is None and self.config.output_hidden_states
+        )
         hidden = [x]
-        steps_to_keep = max(ROLLBACK, logits_to_keep) if isinstance(logits_to_keep, int) else ROLLBACK
+        steps_to_keep = (
+            max(ROLLBACK, logits_to_keep) if isinstance(logits_to_keep, int) else ROLLBACK
+        )
         for index, block in enumerate(self.model.blocks):
             x = self.run(cast(LMBlock, block), index, x, cache, cu_seq_lens_q, mask, steps_to_keep)
             hidden = [*hidden, x] if wanted else hidden
@@ -104,24 +112,37 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         loss, logits = self.score(x, labels, logits_to_keep, cu_seq_lens_q, num_items_in_batch)
         states = (*hidden[:-1], x) if wanted else None
         return CausalLMOutputWithPast(
-            loss=cast(Any, loss), logits=cast(Any, logits), past_key_values=cache, hidden_states=cast(Any, states)
+            loss=cast(Any, loss),
+            logits=cast(Any, logits),
+            past_key_values=cache,
+            hidden_states=cast(Any, states),
         )
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """Tokens, or what stands for them."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("The model needs either `input_ids` or `inputs_embeds`, got both or neither.")
+            raise ValueError(
+                "The model needs either `input_ids` or `inputs_embeds`, got both or neither."
+            )
         if inputs_embeds is not None:
             return inputs_embeds
-        check_tokens("input_ids", cast(Tensor, input_ids), "(B, T)", self.model.embedding.num_embeddings)
+        check_tokens(
+            "input_ids", cast(Tensor, input_ids), "(B, T)", self.model.embedding.num_embeddings
+        )
         return self.model.embedding(input_ids)
 
-    def open_cache(self, cache: Any, use_cache: bool | None, cu_seqlens: Tensor | None) -> RecurrentCache | None:
+    def open_cache(
+        self, cache: Any, use_cache: bool | None, cu_seqlens: Tensor | None
+    ) -> RecurrentCache | None:
         """The cache to go on with, a new one if one is wanted, else None; by default training goes without."""
         if cache is not None and not isinstance(cache, RecurrentCache):
-            raise TypeError(f"`past_key_values` must be a RecurrentCache, got {type(cache).__name__}. Use RecurrentCache(layers).")
+            raise TypeError(
+                f"`past_key_values` must be a RecurrentCache, got {type(cache).__name__}. Use RecurrentCache(layers)."
+            )
         if cache is not None and cu_seqlens is not None:
-            raise ValueError("Packed sequences (`cu_seq_lens_q`) cannot go on from a cache. Pass one or the other.")
+            raise ValueError(
+                "Packed sequences (`cu_seq_lens_q`) cannot go on from a cache. Pass one or the other."
+            )
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
         if cache is None and use_cache and cu_seqlens is None:
@@ -129,33 +150,55 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         return cache
 
     def run(
-        self, block: LMBlock, index: int, x: Tensor, cache: RecurrentCache | None, cu_seqlens: Tensor | None, mask: Tensor | None, keep: int
+        self,
+        block: LMBlock,
+        index: int,
+        x: Tensor,
+        cache: RecurrentCache | None,
+        cu_seqlens: Tensor | None,
+        mask: Tensor | None,
+        keep: int,
     ) -> Tensor:
         """One block: on the cache, computed twice if checkpointed, or plainly."""
         if cache is not None:
-            return block.leave(x, cache.layers[index].advance(block.mixer, block.mixer_norm(x), mask, keep))
+            return block.leave(
+                x, cache.layers[index].advance(block.mixer, block.mixer_norm(x), mask, keep)
+            )
         call = partial(block, cu_seqlens=cu_seqlens, mask=mask)
         if self.gradient_checkpointing and self.training:
             return self._gradient_checkpointing_func(call, x)[0]
         return call(x)[0]
 
     def score(
-        self, x: Tensor, labels: Tensor | None, logits_to_keep: int | Tensor, cu_seqlens: Tensor | None, items: Tensor | int | None
+        self,
+        x: Tensor,
+        labels: Tensor | None,
+        logits_to_keep: int | Tensor,
+        cu_seqlens: Tensor | None,
+        items: Tensor | int | None,
     ) -> tuple[Tensor | None, Tensor | None]:
         """Loss and logits; without logits if the config wants the loss in chunks."""
         every = isinstance(logits_to_keep, int) and logits_to_keep == 0
         if labels is None:
-            kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+            kept = (
+                slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+            )
             return None, self.model.head(x if every else x[:, kept])
         if not every:
-            raise ValueError(f"A loss needs the logits of all steps: `logits_to_keep` must be 0 with `labels`, got {logits_to_keep}.")
+            raise ValueError(
+                f"A loss needs the logits of all steps: `logits_to_keep` must be 0 with `labels`, got {logits_to_keep}."
+            )
         targets = shift(labels, cu_seqlens)
         if self.config.chunked_loss:
             total = next_token_loss(x, self.model.head.weight, targets, reduction="sum")
             return total / ((targets != IGNORED).sum() if items is None else items), None
         logits = self.model.head(x)
         loss = self.loss_function(
-            logits=logits, labels=labels, shift_labels=targets, vocab_size=self.config.vocab_size, num_items_in_batch=items
+            logits=logits,
+            labels=labels,
+            shift_labels=targets,
+            vocab_size=self.config.vocab_size,
+            num_items_in_batch=items,
         )
         return loss, logits
 
@@ -180,7 +223,13 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
                 )
             next_sequence_length = came - seen
         return cast(Any, super()).prepare_inputs_for_generation(
-            input_ids, next_sequence_length, past_key_values, attention_mask, inputs_embeds, is_first_iteration, **kwargs
+            input_ids,
+            next_sequence_length,
+            past_key_values,
+            attention_mask,
+            inputs_embeds,
+            is_first_iteration,
+            **kwargs,
         )
 
     def _prepare_cache_for_generation(
@@ -197,7 +246,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
                 f"`cache_implementation` must be left out, got {generation_config.cache_implementation!r}: "
                 "the states of this model have one size for ever, so there is nothing to make static, to quantise or to offload."
             )
-        guessing = generation_mode == GenerationMode.ASSISTED_GENERATION or generation_config.is_assistant
+        guessing = (
+            generation_mode == GenerationMode.ASSISTED_GENERATION or generation_config.is_assistant
+        )
         cache = model_kwargs.get("past_key_values")
         if cache is not None:
             cache._is_user_defined = True
@@ -217,7 +268,9 @@ def read_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
         return None
     B, T = x.shape[:2]
     if attention_mask.dim() != 2 or attention_mask.shape[0] != B or attention_mask.shape[1] < T:
-        raise ValueError(f"`attention_mask` must have one entry a token: expected {(B, T)} or longer, got {tuple(attention_mask.shape)}.")
+        raise ValueError(
+            f"`attention_mask` must have one entry a token: expected {(B, T)} or longer, got {tuple(attention_mask.shape)}."
+        )
     mask = attention_mask[:, attention_mask.shape[1] - T :].bool()
     return None if mask.all() else mask
 

@@ -80,7 +80,9 @@ def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
 def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
     """The adjoint of `pack_inputs`, for gradients: of differences, the input's gate has minus their sum."""
     n, _, rows, c = sizes
-    both = out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(1, (rows, c + 1))
+    both = out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(
+        1, (rows, c + 1)
+    )
     gates = both[:, :, :c]
     if sizes.differences:
         gates = torch.cat([gates, -gates.sum(2, keepdim=True)], 2)
@@ -94,7 +96,9 @@ def pack_outputs(W_o: Tensor, sizes: Sizes) -> Tensor:
 
 def unpack_outputs(packed: Tensor, sizes: Sizes) -> Tensor:
     """The inverse of `pack_outputs`."""
-    return out_of_lanes(packed.t().view(sizes.groups, sizes.m, LANES, -1), sizes.n).flatten(0, 1).t()
+    return (
+        out_of_lanes(packed.t().view(sizes.groups, sizes.m, LANES, -1), sizes.n).flatten(0, 1).t()
+    )
 
 
 def state_of(h_t: Tensor, sizes: Sizes) -> Tensor:

@@ -9,5 +9,7 @@ def is_switched_on() -> bool:
     """Whether kernels are wanted."""
     switch = os.environ.get(SWITCH, "on").lower()
     if switch not in ("on", "off", "1", "0", ""):
-        raise ValueError(f"The environment variable {SWITCH} must be 'on' or 'off', got {switch!r}.")
+        raise ValueError(
+            f"The environment variable {SWITCH} must be 'on' or 'off', got {switch!r}."
+        )
     return switch not in ("off", "0")

@@ -80,15 +80,24 @@ class BDLRU(LinearRecurrentUnit):
         return self.one_by_one(x, h0, cu_seqlens, mask)
 
     def scan(
-        self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
+        self,
+        gates: Tensor,
+        v: Tensor,
+        h0: States | None,
+        cu_seqlens: SequenceBounds | None,
+        mask: Mask | None,
     ) -> tuple[BlockValues, States]:
         """From gates (B, T, n m, m + 1) and values (B, T, n m) to the states h."""
         gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
         if self.context is None:
             return gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
-        return context.gated_block_scan(gates, v, h0, group=self.context, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
+        return context.gated_block_scan(
+            gates, v, h0, group=self.context, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask
+        )
 
-    def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
+    def step(
+        self, x_t: Float[Tensor, "B d"], state: States | None = None
+    ) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
         x_t, h0 = self.enter("x_t", x_t, "(B, d)", state)
         gates = self.W_g(x_t).unflatten(1, self.state_shape)

@@ -28,7 +28,15 @@ class Projection(nn.Linear):
 class FullGates(Projection):
     """Gates as a linear function of the input."""
 
-    def __init__(self, d_model: int, rows: int, columns: int, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        rows: int,
+        columns: int,
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
         self.rows, self.columns = rows, columns
         super().__init__(d_model, rows * columns, device=device, dtype=dtype)
 
@@ -39,9 +47,21 @@ class FullGates(Projection):
 class PointwiseGates(nn.Module):
     """Gates as an affine function of one channel of the input each."""
 
-    def __init__(self, d_model: int, rows: int, columns: int, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        rows: int,
+        columns: int,
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
         super().__init__()
-        self.project = nn.Identity() if d_model == rows else Projection(d_model, rows, bias=False, device=device, dtype=dtype)
+        self.project = (
+            nn.Identity()
+            if d_model == rows
+            else Projection(d_model, rows, bias=False, device=device, dtype=dtype)
+        )
         self.weight = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.reset_parameters()
@@ -57,7 +77,15 @@ class PointwiseGates(nn.Module):
 class FixedGates(nn.Module):
     """Gates as parameters, which no input moves."""
 
-    def __init__(self, d_model: int, rows: int, columns: int, *, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        rows: int,
+        columns: int,
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.reset_parameters()
@@ -70,11 +98,21 @@ class FixedGates(nn.Module):
 
 
 Gates = FullGates | PointwiseGates | FixedGates
-SELECTIVITY: dict[str, type[Gates]] = {"full": FullGates, "pointwise": PointwiseGates, "none": FixedGates}
+SELECTIVITY: dict[str, type[Gates]] = {
+    "full": FullGates,
+    "pointwise": PointwiseGates,
+    "none": FixedGates,
+}
 
 
 def make_gates(
-    selectivity: str, d_model: int, rows: int, columns: int, *, device: torch.device | str | None, dtype: torch.dtype | None
+    selectivity: str,
+    d_model: int,
+    rows: int,
+    columns: int,
+    *,
+    device: torch.device | str | None,
+    dtype: torch.dtype | None,
 ) -> Gates:
     """A module from x (..., d) to raw gates (..., rows, columns)."""
     check_choice("selectivity", selectivity, SELECTIVITY)

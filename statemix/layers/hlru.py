@@ -89,20 +89,36 @@ class HLRU(LinearRecurrentUnit):
         return self.one_by_one(x, h0, cu_seqlens, mask)
 
     def scan(
-        self, gates: Tensor, v: Tensor, h0: States | None, cu_seqlens: SequenceBounds | None, mask: Mask | None
+        self,
+        gates: Tensor,
+        v: Tensor,
+        h0: States | None,
+        cu_seqlens: SequenceBounds | None,
+        mask: Mask | None,
     ) -> tuple[BlockValues, States]:
         """From gates (B, T, n, m + 1) and values (B, T, n) to the states (h[t], h[t-1], ..., h[t-m+1])."""
         if self.context is None:
-            return expanded_companion_scan(gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask)
+            return expanded_companion_scan(
+                gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask
+            )
         return context.expanded_companion_scan(
-            gates, v, h0, group=self.context, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask
+            gates,
+            v,
+            h0,
+            group=self.context,
+            gate=self.gate,
+            form=self.form,
+            cu_seqlens=cu_seqlens,
+            mask=mask,
         )
 
     def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
         """Not in the form that is here for published weights alone."""
         return self.form == "controller" and super().is_one_op(x, tokens)
 
-    def step(self, x_t: Float[Tensor, "B d"], state: States | None = None) -> tuple[Float[Tensor, "B d"], States]:
+    def step(
+        self, x_t: Float[Tensor, "B d"], state: States | None = None
+    ) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
         x_t, h0 = self.enter("x_t", x_t, "(B, d)", state)
         gates = self.W_g(x_t)

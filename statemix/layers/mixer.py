@@ -29,7 +29,14 @@ class Mixer(Protocol):
     def state_size(self) -> int:
         """How many numbers the state of one sequence holds."""
 
-    def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self,
+        x: Tensor,
+        state: Any = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
         """All steps of a batch of sequences, and their final states."""
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -38,18 +45,28 @@ class Mixer(Protocol):
 
 MIXERS: dict[str, type[nn.Module]] = {}
 MixerClass = TypeVar("MixerClass", bound=type[nn.Module])
-SPELT = {"bool": bool, "int": int, "float": float, "str": str, "None": NoneType}  # what a command line or a JSON file can spell
+SPELT = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "str": str,
+    "None": NoneType,
+}  # what a command line or a JSON file can spell
 
 
 def register_mixer(name: str) -> Callable[[MixerClass], MixerClass]:
     """Make a mixer class known as `name` to every task, sweep, bench and report."""
     if not isinstance(name, str):
-        raise TypeError(f'`register_mixer` takes a name, got {name!r}. Write @register_mixer("mine").')
+        raise TypeError(
+            f'`register_mixer` takes a name, got {name!r}. Write @register_mixer("mine").'
+        )
 
     def register(cls: MixerClass) -> MixerClass:
         check_class(cls)
         if name in MIXERS and origin(MIXERS[name]) != origin(cls):
-            raise ValueError(f"The mixer name {name!r} is taken by {origin(MIXERS[name])}. Choose another for {origin(cls)}.")
+            raise ValueError(
+                f"The mixer name {name!r} is taken by {origin(MIXERS[name])}. Choose another for {origin(cls)}."
+            )
         MIXERS[name] = cls
         return cls
 
@@ -60,13 +77,18 @@ def check_class(cls: type) -> None:
     """`cls` is an `nn.Module` whose forward and step have a mixer's arguments."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise TypeError(f"A mixer must be a subclass of nn.Module, got {cls!r}.")
-    for method, arguments in (("forward", ("x", "state", "cu_seqlens", "mask")), ("step", ("x_t", "state"))):
+    for method, arguments in (
+        ("forward", ("x", "state", "cu_seqlens", "mask")),
+        ("step", ("x_t", "state")),
+    ):
         function = getattr(cls, method, None)
         if function is None or function is nn.Module.forward:
             raise TypeError(f"{cls.__name__} must define `{method}` to be a mixer.")
         missing = set(arguments[1:]) - set(inspect.signature(function).parameters)
         if missing:
-            raise TypeError(f"`{cls.__name__}.{method}` must take {', '.join(arguments)}: {', '.join(sorted(missing))} missing.")
+            raise TypeError(
+                f"`{cls.__name__}.{method}` must take {', '.join(arguments)}: {', '.join(sorted(missing))} missing."
+            )
 
 
 def origin(cls: type) -> str:
@@ -84,7 +106,9 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
         check_option(f"mixer {name!r}", option, value, signature.parameters[option].annotation)
     missing = [p.name for p in own if p.default is p.empty and p.name not in options]
     if missing:
-        raise ValueError(f"The mixer {name!r} needs {', '.join(missing)}: got {', '.join(options) or 'no options'}.")
+        raise ValueError(
+            f"The mixer {name!r} needs {', '.join(missing)}: got {', '.join(options) or 'no options'}."
+        )
     mixer = MIXERS[name](d_model, **options)
     if not isinstance(mixer, Mixer):
         raise ValueError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
@@ -99,7 +123,10 @@ def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:
         return
     allowed = kinds + (int,) * (float in kinds)
     if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in kinds):
-        spelt = " or ".join({bool: "bool (true or false)", NoneType: "null"}.get(kind, kind.__name__) for kind in kinds)
+        spelt = " or ".join(
+            {bool: "bool (true or false)", NoneType: "null"}.get(kind, kind.__name__)
+            for kind in kinds
+        )
         raise ValueError(f"The option `{name}` of {owner} must be of type {spelt}, got {value!r}.")
 
 
@@ -107,8 +134,12 @@ def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor) -> tuple[Tensor, Any]:
     """What a mixer made of `x`: an output of the same shape, and a state."""
     name = type(mixer).__name__
     if not (isinstance(mixed, tuple) and len(mixed) == 2):
-        raise TypeError(f"The mixer {name} must return its output and its state, got a {type(mixed).__name__}.")
+        raise TypeError(
+            f"The mixer {name} must return its output and its state, got a {type(mixed).__name__}."
+        )
     y, state = mixed
     if y.shape != x.shape:
-        raise ValueError(f"The mixer {name} must return an output of its input's shape {tuple(x.shape)}, got {tuple(y.shape)}.")
+        raise ValueError(
+            f"The mixer {name} must return an output of its input's shape {tuple(x.shape)}, got {tuple(y.shape)}."
+        )
     return y, state

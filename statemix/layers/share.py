@@ -15,11 +15,17 @@ def share_sequences(model: nn.Module, group: ProcessGroup) -> None:
     """
     shared = [module for module in model.modules() if isinstance(module, LinearRecurrentUnit)]
     if not shared:
-        raise ValueError(f"{type(model).__name__} has no BD-LRU or H-LRU layer, whose sequences ranks can share.")
+        raise ValueError(
+            f"{type(model).__name__} has no BD-LRU or H-LRU layer, whose sequences ranks can share."
+        )
     for module in model.modules():
         if type(module) in MIXERS.values() and not isinstance(module, LinearRecurrentUnit):
-            raise ValueError(f"Ranks can share the sequences of BD-LRU and H-LRU layers, not those of {type(module).__name__}.")
+            raise ValueError(
+                f"Ranks can share the sequences of BD-LRU and H-LRU layers, not those of {type(module).__name__}."
+            )
     for layer in shared:
         if layer.save_memory:
-            raise ValueError("A layer with `save_memory` cannot share sequences between ranks. Build it without, or use checkpointing.")
+            raise ValueError(
+                "A layer with `save_memory` cannot share sequences between ranks. Build it without, or use checkpointing."
+            )
         layer.context = group

@@ -22,7 +22,10 @@ from statemix.layers.mixer import Mixer
 from statemix.layers.mlp import SwiGLU
 from statemix.layers.unit import LinearRecurrentUnit
 
-OUTPUTS = ("W_o.weight", "W_2.weight")  # blocks are their columns; of all other parameters, the rows
+OUTPUTS = (
+    "W_o.weight",
+    "W_2.weight",
+)  # blocks are their columns; of all other parameters, the rows
 
 
 class SumGradients(torch.autograd.Function):
@@ -68,9 +71,18 @@ class DividedMixer(nn.Module):
         """Numbers in the state that this rank keeps of one sequence."""
         return self.part.state_size
 
-    def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self,
+        x: Tensor,
+        state: Any = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
         """All steps of a batch; a state is (B, n of this rank, m)."""
-        y, state = self.part(SumGradients.apply(x, self.group), state, cu_seqlens=cu_seqlens, mask=mask)
+        y, state = self.part(
+            SumGradients.apply(x, self.group), state, cu_seqlens=cu_seqlens, mask=mask
+        )
         return SumOutputs.apply(y, self.group), state
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -87,7 +99,9 @@ class DividedSwiGLU(nn.Module):
         self.part, self.group = part, group
 
     def forward(self, x: Tensor) -> Tensor:
-        return cast(Tensor, SumOutputs.apply(self.part(SumGradients.apply(x, self.group)), self.group))
+        return cast(
+            Tensor, SumOutputs.apply(self.part(SumGradients.apply(x, self.group)), self.group)
+        )
 
 
 Divided = DividedMixer | DividedSwiGLU
@@ -102,12 +116,20 @@ def divide_blocks(model: nn.Module, group: ProcessGroup) -> None:
     every = list(model.named_modules(remove_duplicate=False))
     already = [name for name, module in every if isinstance(module, Divided)]
     if already:
-        raise ValueError(f"The blocks of {already[0]} are divided already. Call `divide_blocks` once, on the whole model.")
-    divided = [(name, module) for name, module in every if isinstance(module, LinearRecurrentUnit | SwiGLU)]
+        raise ValueError(
+            f"The blocks of {already[0]} are divided already. Call `divide_blocks` once, on the whole model."
+        )
+    divided = [
+        (name, module) for name, module in every if isinstance(module, LinearRecurrentUnit | SwiGLU)
+    ]
     if len({id(module) for _, module in divided}) < len(divided):
-        raise ValueError(f"{type(model).__name__} uses a layer at two places, whose weights would be no longer the same. Copy it.")
+        raise ValueError(
+            f"{type(model).__name__} uses a layer at two places, whose weights would be no longer the same. Copy it."
+        )
     if not any(isinstance(module, LinearRecurrentUnit) for _, module in divided):
-        raise ValueError(f"{type(model).__name__} has no BD-LRU or H-LRU layer whose blocks ranks can divide.")
+        raise ValueError(
+            f"{type(model).__name__} has no BD-LRU or H-LRU layer whose blocks ranks can divide."
+        )
     for name, module in divided:
         check_divisible(name, module, dist.get_world_size(group))
     for name, module in divided:
@@ -117,20 +139,34 @@ def divide_blocks(model: nn.Module, group: ProcessGroup) -> None:
 def check_divisible(name: str, module: nn.Module, ranks: int) -> None:
     """Each rank gets a block, and a block of its own has all it reads."""
     if not name:
-        raise ValueError(f"`divide_blocks` replaces layers inside a model, got the layer {type(module).__name__} itself. Put it into one.")
+        raise ValueError(
+            f"`divide_blocks` replaces layers inside a model, got the layer {type(module).__name__} itself. Put it into one."
+        )
     if isinstance(module, LinearRecurrentUnit) and type(module) not in (BDLRU, HLRU):
-        raise ValueError(f"Ranks can divide BD-LRU and H-LRU layers, not {name}, which is {type(module).__name__}.")
+        raise ValueError(
+            f"Ranks can divide BD-LRU and H-LRU layers, not {name}, which is {type(module).__name__}."
+        )
     if isinstance(module, LinearRecurrentUnit) and module.selectivity == "pointwise":
-        raise ValueError(f"Ranks can divide layers of selectivity 'full' or 'none', got 'pointwise' in {name}.")
+        raise ValueError(
+            f"Ranks can divide layers of selectivity 'full' or 'none', got 'pointwise' in {name}."
+        )
     if is_altered(module):
-        raise ValueError(f"{name} has hooks, biases or parametrisations that its parts would lack. Add them after dividing it.")
+        raise ValueError(
+            f"{name} has hooks, biases or parametrisations that its parts would lack. Add them after dividing it."
+        )
     if count_blocks(module) < ranks:
-        raise ValueError(f"{ranks} ranks cannot divide the {count_blocks(module)} blocks of {name}. Use fewer.")
+        raise ValueError(
+            f"{ranks} ranks cannot divide the {count_blocks(module)} blocks of {name}. Use fewer."
+        )
 
 
 def is_altered(module: nn.Module) -> bool:
     """Whether something was added to a layer after it was built."""
-    hooks = [h for part in module.modules() for h in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks)]
+    hooks = [
+        h
+        for part in module.modules()
+        for h in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks)
+    ]
     names = ("W_v", "W_o") if isinstance(module, LinearRecurrentUnit) else ("W_1", "W_2", "W_3")
     biased = any(getattr(module.get_submodule(name), "bias", None) is not None for name in names)
     return biased or any(hooks) or any(is_parametrized(part) for part in module.modules())
@@ -138,7 +174,11 @@ def is_altered(module: nn.Module) -> bool:
 
 def count_blocks(module: nn.Module) -> int:
     """Blocks of a BD-LRU, channels of an H-LRU, inner channels of a gated MLP."""
-    return module.state_shape[0] if isinstance(module, LinearRecurrentUnit) else cast(SwiGLU, module).W_1.out_features
+    return (
+        module.state_shape[0]
+        if isinstance(module, LinearRecurrentUnit)
+        else cast(SwiGLU, module).W_1.out_features
+    )
 
 
 def divide(module: nn.Module, group: ProcessGroup) -> Divided:
@@ -151,7 +191,11 @@ def divide(module: nn.Module, group: ProcessGroup) -> Divided:
         each = whole.shape[axis] // n
         p.data.copy_(whole.data.narrow(axis, first * each, (last - first) * each))
         p.requires_grad_(whole.requires_grad)
-    return DividedSwiGLU(part, group) if isinstance(part, SwiGLU) else DividedMixer(cast(LinearRecurrentUnit, part), group)
+    return (
+        DividedSwiGLU(part, group)
+        if isinstance(part, SwiGLU)
+        else DividedMixer(cast(LinearRecurrentUnit, part), group)
+    )
 
 
 def resized(module: nn.Module, n: int) -> nn.Module:
@@ -159,11 +203,23 @@ def resized(module: nn.Module, n: int) -> nn.Module:
     if isinstance(module, SwiGLU):
         return SwiGLU(module.W_1.in_features, n).to(module.W_1.weight)
     unit = cast(BDLRU | HLRU, module)
-    options: dict[str, Any] = {"gate": unit.gate, "selectivity": unit.selectivity, "save_memory": unit.save_memory}
+    options: dict[str, Any] = {
+        "gate": unit.gate,
+        "selectivity": unit.selectivity,
+        "save_memory": unit.save_memory,
+    }
     options |= {"form": unit.form} if isinstance(unit, HLRU) else {}
     weight = unit.W_v.weight
     learnt = unit.h0 is not None
-    part = type(unit)(unit.d_model, n, unit.state_shape[1], learn_initial_state=learnt, device=weight.device, dtype=weight.dtype, **options)
+    part = type(unit)(
+        unit.d_model,
+        n,
+        unit.state_shape[1],
+        learn_initial_state=learnt,
+        device=weight.device,
+        dtype=weight.dtype,
+        **options,
+    )
     part.context = unit.context
     return part
 

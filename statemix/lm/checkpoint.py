@@ -41,7 +41,9 @@ class SavedModel:
         """The tokenizer that the model was trained with."""
         path = self.directory / TOKENIZER
         if not path.is_file():
-            raise FileNotFoundError(f"The model in {self.directory} has no {TOKENIZER}. Put the one that it was trained with there.")
+            raise FileNotFoundError(
+                f"The model in {self.directory} has no {TOKENIZER}. Put the one that it was trained with there."
+            )
         return path
 
 
@@ -70,14 +72,25 @@ def save_model(
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
-        save_file({name: x.detach().cpu().contiguous() for name, x in tensors.items()}, part / WEIGHTS, {"format": "pt"})
-        header = {"format": FORMAT, "version": VERSION, "model": config.to_dict(), "about": dict(about or {})}
+        save_file(
+            {name: x.detach().cpu().contiguous() for name, x in tensors.items()},
+            part / WEIGHTS,
+            {"format": "pt"},
+        )
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": config.to_dict(),
+            "about": dict(about or {}),
+        }
         (part / CONFIG).write_text(json.dumps(header, indent=2) + "\n")
         if tokenizer is not None:
             shutil.copyfile(tokenizer, part / TOKENIZER)
         move_into_place(part, directory)
     except SafetensorError as error:
-        raise ValueError(f"The weights for {directory} could not be written ({error}). Make room, and try again.") from error
+        raise ValueError(
+            f"The weights for {directory} could not be written ({error}). Make room, and try again."
+        ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
@@ -96,17 +109,23 @@ def check_free(directory: Path, replace: bool) -> None:
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
     if not replace:
-        raise FileExistsError(f"{directory} exists and would be overwritten. Choose another directory, or remove it.")
+        raise FileExistsError(
+            f"{directory} exists and would be overwritten. Choose another directory, or remove it."
+        )
     foreign = foreign_in(directory)
     if foreign:
-        raise FileExistsError(f"{directory} holds {foreign}, which is none of a model's files, and would be lost. Move it away.")
+        raise FileExistsError(
+            f"{directory} holds {foreign}, which is none of a model's files, and would be lost. Move it away."
+        )
 
 
 def foreign_in(directory: Path) -> str:
     """The name of what `directory` holds beside a model of ours, empty if there is nothing."""
     if not directory.is_dir():
         return directory.name
-    others = sorted(path.name for path in directory.iterdir() if path.name not in (CONFIG, WEIGHTS, TOKENIZER))
+    others = sorted(
+        path.name for path in directory.iterdir() if path.name not in (CONFIG, WEIGHTS, TOKENIZER)
+    )
     if others:
         return others[0]
     try:
@@ -124,14 +143,22 @@ def check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path)
         expected = {name: tuple(x.shape) for name, x in LanguageModel(config).state_dict().items()}
     if config.tie:
         expected.pop(HEAD)
-    given = {name: tuple(x.shape) for name, x in tensors.items() if not (config.tie and name == HEAD)}
+    given = {
+        name: tuple(x.shape) for name, x in tensors.items() if not (config.tie and name == HEAD)
+    }
     missing, unknown = sorted(set(expected) - set(given)), sorted(set(given) - set(expected))
     if missing or unknown:
-        listed = "; ".join(f"{label}: {', '.join(names[:3])}" for label, names in (("missing", missing), ("unknown", unknown)) if names)
+        listed = "; ".join(
+            f"{label}: {', '.join(names[:3])}"
+            for label, names in (("missing", missing), ("unknown", unknown))
+            if names
+        )
         raise ValueError(f"The weights for {directory} do not fit the config ({listed}).")
     for name, shape in expected.items():
         if given[name] != shape:
-            raise ValueError(f"The weights for {directory} do not fit the config: `{name}` must have the shape {shape}, got {given[name]}.")
+            raise ValueError(
+                f"The weights for {directory} do not fit the config: `{name}` must have the shape {shape}, got {given[name]}."
+            )
 
 
 def hint(directory: Path) -> str:
@@ -143,15 +170,21 @@ def read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
     """The config of the model in `directory`, and what its writer noted."""
     path = directory / CONFIG
     if not path.is_file():
-        raise FileNotFoundError(f"{directory} is not the directory of a language model: it has no {CONFIG}.{hint(directory)}")
+        raise FileNotFoundError(
+            f"{directory} is not the directory of a language model: it has no {CONFIG}.{hint(directory)}"
+        )
     try:
         header = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ValueError(f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".{hint(directory)}')
+        raise ValueError(
+            f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".{hint(directory)}'
+        )
     if header.get("version") != VERSION:
-        raise ValueError(f"{path} has the version {header.get('version')}, this statemix reads {VERSION}. Upgrade statemix.")
+        raise ValueError(
+            f"{path} has the version {header.get('version')}, this statemix reads {VERSION}. Upgrade statemix."
+        )
     model, about = header.get("model", {}), header.get("about", {})
     if not (isinstance(model, dict) and isinstance(about, dict)):
         raise ValueError(f"{path} is damaged: `model` and `about` must be JSON objects.")

@@ -52,7 +52,15 @@ def objection_to(directory: Path, config: LMRunConfig) -> str:
     if (directory / META).is_file():
         return f"{directory} holds a prepared text ({META}). Choose another --out."
     files = [directory / name for name in (METRICS, RESULT)]
-    found = [path for path in (*files, *directory.glob(f"{CHECKPOINTS}/step-*"), *directory.glob(f"{FINAL}/*")) if path.exists()]
+    found = [
+        path
+        for path in (
+            *files,
+            *directory.glob(f"{CHECKPOINTS}/step-*"),
+            *directory.glob(f"{FINAL}/*"),
+        )
+        if path.exists()
+    ]
     if not found:
         return ""
     return f"{directory} has {found[0].relative_to(directory)}, but no {CONFIG} that tells which run it is of. Choose another --out."

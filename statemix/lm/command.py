@@ -27,7 +27,12 @@ def print_presets() -> None:
     """Every preset with what it costs, in one table for each size."""
     console = Console()
     for size, names in groupby(PRESETS, lambda name: name.partition("-")[0]):
-        table = Table("preset", *(Column(title, justify="right") for title in ("parameters", "states a layer")), "options", box=SIMPLE)
+        table = Table(
+            "preset",
+            *(Column(title, justify="right") for title in ("parameters", "states a layer")),
+            "options",
+            box=SIMPLE,
+        )
         for name in names:
             config = PRESETS[name]
             with torch.device("meta"):
@@ -38,7 +43,9 @@ def print_presets() -> None:
         console.print(table)
 
 
-def print_generated(directory: Path, prompt: str, tokens: int, sampling: Sampling, *, stop_at_end: bool) -> None:
+def print_generated(
+    directory: Path, prompt: str, tokens: int, sampling: Sampling, *, stop_at_end: bool
+) -> None:
     """Stream text to the terminal as it comes, and tell the speed."""
     from tokenizers.decoders import DecodeStream
 
@@ -46,11 +53,19 @@ def print_generated(directory: Path, prompt: str, tokens: int, sampling: Samplin
     tokenizer, end = open_tokenizer(saved)
     own = tokenizer.encode(checked(prompt), add_special_tokens=False).ids
     ids = [end, *own]
-    stream = DecodeStream(own, skip_special_tokens=False)  # it knows the prompt: some tokenizers put a space between words only
+    stream = DecodeStream(
+        own, skip_special_tokens=False
+    )  # it knows the prompt: some tokenizers put a space between words only
     count, started = 0, time.perf_counter()
     sys.stdout.write(prompt)
     try:
-        for token in generate_tokens(saved.model, torch.tensor(ids, dtype=torch.long), tokens, sampling, end if stop_at_end else None):
+        for token in generate_tokens(
+            saved.model,
+            torch.tensor(ids, dtype=torch.long),
+            tokens,
+            sampling,
+            end if stop_at_end else None,
+        ):
             sys.stdout.write(stream.step(tokenizer, token) or "")
             sys.stdout.flush()
             count += 1
@@ -58,7 +73,10 @@ def print_generated(directory: Path, prompt: str, tokens: int, sampling: Samplin
         pass
     seconds = time.perf_counter() - started
     sys.stdout.write("\n")
-    Console(stderr=True).print(f"{count} tokens, {count / seconds:,.0f} a second, {saved.model.state_size:,} numbers of state", style="dim")
+    Console(stderr=True).print(
+        f"{count} tokens, {count / seconds:,.0f} a second, {saved.model.state_size:,} numbers of state",
+        style="dim",
+    )
 
 
 def checked(prompt: str) -> str:
@@ -66,12 +84,19 @@ def checked(prompt: str) -> str:
     try:
         prompt.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"The prompt must be UTF-8 text: character {error.start} is none. Type it anew.") from error
+        raise ValueError(
+            f"The prompt must be UTF-8 text: character {error.start} is none. Type it anew."
+        ) from error
     return prompt
 
 
 def print_perplexity(
-    directory: Path, texts: tuple[Path, ...], length: int | None, batch: int, out: Path | None, field: str = "text"
+    directory: Path,
+    texts: tuple[Path, ...],
+    length: int | None,
+    batch: int,
+    out: Path | None,
+    field: str = "text",
 ) -> None:
     """A table of perplexities by position, with those beyond the training length marked."""
     saved = load_model(directory)
@@ -80,10 +105,17 @@ def print_perplexity(
     trained = int(saved.about.get("train_length", 0))
     length = length or (4 * trained or 2048)
     result = measure_texts(saved, texts, length, batch, field)
-    table = Table("positions", "tokens", "perplexity", "", title=f"{directory}", title_justify="left")
+    table = Table(
+        "positions", "tokens", "perplexity", "", title=f"{directory}", title_justify="left"
+    )
     for first, last in result.stretches():
         mark = "beyond the training length" if trained and first >= trained else ""
-        table.add_row(f"{first}–{last - 1}", f"{int(result.counts[first:last].sum()):,}", f"{result.between(first, last):.2f}", mark)
+        table.add_row(
+            f"{first}–{last - 1}",
+            f"{int(result.counts[first:last].sum()):,}",
+            f"{result.between(first, last):.2f}",
+            mark,
+        )
     console = Console()
     console.print(table)
     print_summary(console, result, trained, length)
@@ -91,12 +123,19 @@ def print_perplexity(
         write_line(out, directory, texts, length, trained, result)
 
 
-def measure_texts(saved: SavedModel, paths: tuple[Path, ...], length: int, batch: int, field: str = "text") -> Perplexity:
+def measure_texts(
+    saved: SavedModel, paths: tuple[Path, ...], length: int, batch: int, field: str = "text"
+) -> Perplexity:
     """Perplexity of several texts together."""
     tokenizer, end = open_tokenizer(saved)
     texts = [read_text(path, saved, tokenizer, field) for path in paths]
     documents = [document for text in texts for document in text.documents]
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("tokens", total=sum(len(document) for document in documents))
         return measure_perplexity(
@@ -113,15 +152,26 @@ def measure_texts(saved: SavedModel, paths: tuple[Path, ...], length: int, batch
 def print_summary(console: Console, result: Perplexity, trained: int, length: int) -> None:
     """All positions together, and before and after the training length."""
     console.print(
-        f"all: perplexity {result.between(0, length):.3f}, {result.bits_per_byte:.4f} bits per byte of {result.bytes:,}", soft_wrap=True
+        f"all: perplexity {result.between(0, length):.3f}, {result.bits_per_byte:.4f} bits per byte of {result.bytes:,}",
+        soft_wrap=True,
     )
     if 0 < trained < length:
         before, after = result.between(0, trained), result.between(trained, length)
         told = "no text is as long" if math.isnan(after) else f"perplexity {after:.3f}"
-        console.print(f"within the training length of {trained}: perplexity {before:.3f}; beyond it: {told}", soft_wrap=True)
+        console.print(
+            f"within the training length of {trained}: perplexity {before:.3f}; beyond it: {told}",
+            soft_wrap=True,
+        )
 
 
-def write_line(out: Path, directory: Path, texts: tuple[Path, ...], length: int, trained: int, result: Perplexity) -> None:
+def write_line(
+    out: Path,
+    directory: Path,
+    texts: tuple[Path, ...],
+    length: int,
+    trained: int,
+    result: Perplexity,
+) -> None:
     """Append what was measured to a file of JSON lines."""
     line = {
         "model": str(directory),
@@ -130,7 +180,10 @@ def write_line(out: Path, directory: Path, texts: tuple[Path, ...], length: int,
         "train_length": trained,
         "perplexity": result.between(0, length),
         "bits_per_byte": result.bits_per_byte,
-        "stretches": [{"first": a, "last": b - 1, "perplexity": result.between(a, b)} for a, b in result.stretches()],
+        "stretches": [
+            {"first": a, "last": b - 1, "perplexity": result.between(a, b)}
+            for a, b in result.stretches()
+        ],
     }
     with out.open("a") as file:
         file.write(json.dumps(line) + "\n")

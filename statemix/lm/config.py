@@ -16,7 +16,10 @@ from statemix.train.config import OPTIMISERS
 
 VERSION = 1  # raised when a field changes its meaning
 PARALLEL = ("ddp", "fsdp")
-LATER = ("optimiser", "matrix_lr")  # fields that the first runs did not have; their defaults must stay
+LATER = (
+    "optimiser",
+    "matrix_lr",
+)  # fields that the first runs did not have; their defaults must stay
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ class LMRunConfig:
 
     def __post_init__(self) -> None:
         if self.optimiser not in OPTIMISERS:
-            raise ValueError(f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}.")
+            raise ValueError(
+                f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}."
+            )
         for name in ("lr", "min_lr", "matrix_lr", "weight_decay", "clip"):
             if not math.isfinite(getattr(self, name)):
                 raise ValueError(f"`{name}` must be finite, got {getattr(self, name)}.")
@@ -126,13 +131,17 @@ class Execution:
 
     def __post_init__(self) -> None:
         if self.parallel not in PARALLEL:
-            raise ValueError(f"Unknown way to train in parallel {self.parallel!r}. Available: {', '.join(PARALLEL)}.")
+            raise ValueError(
+                f"Unknown way to train in parallel {self.parallel!r}. Available: {', '.join(PARALLEL)}."
+            )
         for name in ("context", "accumulate", "save_every", "keep"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1, got {getattr(self, name)}.")
         for name in ("validate_every", "validation_tokens", "peak_flops"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"`{name}` must be finite and not negative, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"`{name}` must be finite and not negative, got {getattr(self, name)}."
+                )
         if not 0 < self.timeout < math.inf:
             raise ValueError(f"`timeout` must be finite and above zero, got {self.timeout}.")
 
@@ -144,7 +153,11 @@ def run_config_from_dict(data: Mapping[str, Any]) -> LMRunConfig:
     known = [f.name for f in fields(LMRunConfig)]
     unknown = sorted(set(data) - set(known))
     if unknown:
-        raise ValueError(f"Unknown fields of a run's config: {', '.join(unknown)}. Available: {', '.join(known)}.")
+        raise ValueError(
+            f"Unknown fields of a run's config: {', '.join(unknown)}. Available: {', '.join(known)}."
+        )
     if data.get("version", VERSION) > VERSION:
-        raise ValueError(f"The run was begun by a newer statemix (version {data['version']}, this one reads {VERSION}). Upgrade statemix.")
+        raise ValueError(
+            f"The run was begun by a newer statemix (version {data['version']}, this one reads {VERSION}). Upgrade statemix."
+        )
     return LMRunConfig(**{**data, "model": lm_config_from_dict(data["model"])})

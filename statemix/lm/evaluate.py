@@ -32,7 +32,9 @@ class Perplexity:
     def between(self, first: int, last: int) -> float:
         """Perplexity at positions first .. last − 1, NaN if there is none."""
         count = self.counts[first:last].sum().item()
-        return math.exp(min(self.nats[first:last].sum().item() / count, 700.0)) if count else math.nan
+        return (
+            math.exp(min(self.nats[first:last].sum().item() / count, 700.0)) if count else math.nan
+        )
 
     @property
     def bits_per_byte(self) -> float:
@@ -58,12 +60,18 @@ def measure_perplexity(
     observe: Callable[[int], None] = lambda tokens: None,
 ) -> Perplexity:
     """Cut texts of tokens (N,) into stretches of `length`, the last of each perhaps shorter, and score all, each after `start`."""
-    stretches = sorted((part for text in texts for part in text.split(length) if part.numel()), key=len, reverse=True)
+    stretches = sorted(
+        (part for text in texts for part in text.split(length) if part.numel()),
+        key=len,
+        reverse=True,
+    )
     if not stretches or n_bytes < 1:
         raise ValueError("There is no text to measure: it has no tokens.")
     nats, counts = torch.zeros(length, dtype=torch.float64), torch.zeros(length, dtype=torch.int64)
     for first in range(0, len(stretches), batch):
-        targets = pad_sequence(stretches[first : first + batch], batch_first=True, padding_value=IGNORED)
+        targets = pad_sequence(
+            stretches[first : first + batch], batch_first=True, padding_value=IGNORED
+        )
         inputs = F.pad(targets[:, :-1].clamp(min=0), (1, 0), value=start)
         nats[: targets.shape[1]] += losses(model, inputs, targets).double().sum(0)
         counts[: targets.shape[1]] += (targets != IGNORED).sum(0)
@@ -78,5 +86,9 @@ def losses(model: LanguageModel, inputs: Tensor, targets: Tensor) -> Tensor:
     found = []
     for x, y in zip(inputs.split(part, 1), targets.split(part, 1), strict=True):
         logits, states = model(x, states)
-        found.append(F.cross_entropy(logits.float().transpose(1, 2), y, ignore_index=IGNORED, reduction="none"))
+        found.append(
+            F.cross_entropy(
+                logits.float().transpose(1, 2), y, ignore_index=IGNORED, reduction="none"
+            )
+        )
     return torch.cat(found, 1)

@@ -31,7 +31,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"`temperature` must be finite and not negative, got {self.temperature}.")
+            raise ValueError(
+                f"`temperature` must be finite and not negative, got {self.temperature}."
+            )
         if self.top_k < 0:
             raise ValueError(f"`top_k` must not be negative, got {self.top_k}.")
         if not 0 < self.top_p <= 1:
@@ -55,7 +57,9 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Te
 def read_prompt(model: LanguageModel, prompt: Tensor) -> tuple[Tensor, States]:
     """Logits (1, V) after a prompt (T,), read in parts, and the states."""
     if prompt.numel() == 0:
-        raise ValueError("A prompt must have at least one token. Begin with the tokenizer's end-of-text token, or with a word.")
+        raise ValueError(
+            "A prompt must have at least one token. Begin with the tokenizer's end-of-text token, or with a word."
+        )
     states: States | None = None
     for part in prompt.unsqueeze(0).split(PREFILL, 1):
         x, states = model.features(part, states)
@@ -63,7 +67,9 @@ def read_prompt(model: LanguageModel, prompt: Tensor) -> tuple[Tensor, States]:
 
 
 @torch.inference_mode()
-def generate_tokens(model: LanguageModel, prompt: Tensor, tokens: int, sampling: Sampling, stop: int | None = None) -> Iterator[int]:
+def generate_tokens(
+    model: LanguageModel, prompt: Tensor, tokens: int, sampling: Sampling, stop: int | None = None
+) -> Iterator[int]:
     """Up to `tokens` tokens that follow `prompt` (T,), each as soon as it is known; `stop` ends them and is not among them."""
     generator = torch.Generator(prompt.device).manual_seed(sampling.seed)
     logits, states = read_prompt(model, prompt)

@@ -29,7 +29,9 @@ class Quality:
 
 def flops_per_token(model: LanguageModel) -> int:
     """Forward and backward, by the usual count: six for each weight of a matrix product and each gate of a recurrence."""
-    weights = sum(p.numel() for p in model.parameters()) - (0 if model.config.tie else model.embedding.weight.numel())
+    weights = sum(p.numel() for p in model.parameters()) - (
+        0 if model.config.tie else model.embedding.weight.numel()
+    )
     units = [module for module in model.modules() if isinstance(module, LinearRecurrentUnit)]
     gates = sum(unit.W_v.out_features * (unit.state_shape[1] + 1) for unit in units)
     return 6 * (weights + gates)
@@ -39,7 +41,11 @@ def measure_peak(device: torch.device, *, bf16: bool) -> float:
     """Floating-point operations a second of a large matrix product on this device, with torch's present number of threads."""
     size = 4096 if device.type == "cuda" else 768
     dtype = torch.bfloat16 if bf16 else torch.float32
-    a, b, best = torch.randn(size, size, device=device, dtype=dtype), torch.randn(size, size, device=device, dtype=dtype), math.inf
+    a, b, best = (
+        torch.randn(size, size, device=device, dtype=dtype),
+        torch.randn(size, size, device=device, dtype=dtype),
+        math.inf,
+    )
     for _ in range(8):
         start = time.perf_counter()
         c = a @ b
@@ -57,7 +63,15 @@ def autocast(ranks: Ranks, bf16: bool) -> torch.autocast | nullcontext[None]:
 
 @torch.no_grad()
 def measure_quality(
-    scored: Scored | nn.Module, split: Split, ranks: Ranks, *, length: int, batch: int, limit: int, reset: bool, bf16: bool
+    scored: Scored | nn.Module,
+    split: Split,
+    ranks: Ranks,
+    *,
+    length: int,
+    batch: int,
+    limit: int,
+    reset: bool,
+    bf16: bool,
 ) -> Quality:
     """Predict every token of `split` once, or its first `limit`, in windows of `length`, as in training.
 
@@ -77,4 +91,6 @@ def measure_quality(
     scored.train()
     bits, tokens = ranks.total(total, count)
     loss = bits / tokens
-    return Quality(loss, loss / math.log(2) * split.meta.predictions / split.meta.bytes, int(tokens))
+    return Quality(
+        loss, loss / math.log(2) * split.meta.predictions / split.meta.bytes, int(tokens)
+    )

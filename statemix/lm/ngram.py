@@ -54,7 +54,9 @@ class NGram:
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
         """P(token | the n − 1 before it) at every position."""
         below = np.full(len(tokens), 1 / self.vocab)
-        ids = np.zeros(len(tokens), dtype=np.int64)  # of the k-gram that ends at each position; the empty one is number zero
+        ids = np.zeros(
+            len(tokens), dtype=np.int64
+        )  # of the k-gram that ends at each position; the empty one is number zero
         for order in self.orders:
             context = np.concatenate([[UNSEEN], ids[:-1]]) if order is not self.orders[0] else ids
             ids = find(order.keys, context, tokens, self.vocab)
@@ -77,16 +79,24 @@ def documents_of(split: Split) -> list[np.ndarray]:
     documents = []
     for shard in split.shards:
         ends = np.append(shard.starts[1:], len(shard.tokens) - 1)
-        documents += [shard.tokens[start + 1 : end].astype(np.int64) for start, end in zip(shard.starts, ends, strict=True)]
+        documents += [
+            shard.tokens[start + 1 : end].astype(np.int64)
+            for start, end in zip(shard.starts, ends, strict=True)
+        ]
     return documents
 
 
 def bytes_of(split: Split, tokenizer: Path) -> list[np.ndarray]:
     """The bytes of each document, from its tokens; an error if the tokenizer does not keep all of them."""
     decoder = load_tokenizer(str(tokenizer))
-    texts = [decoder.decode(document.tolist(), skip_special_tokens=False).encode() for document in documents_of(split)]
+    texts = [
+        decoder.decode(document.tolist(), skip_special_tokens=False).encode()
+        for document in documents_of(split)
+    ]
     if sum(map(len, texts)) != split.meta.bytes:
-        raise LossyTokenizer(f"The tokenizer {tokenizer} does not give back every byte of the text, so bytes cannot be counted.")
+        raise LossyTokenizer(
+            f"The tokenizer {tokenizer} does not give back every byte of the text, so bytes cannot be counted."
+        )
     return [np.frombuffer(text, dtype=np.uint8).astype(np.int64) for text in texts]
 
 
@@ -112,7 +122,11 @@ def train_ngram(documents: list[np.ndarray], vocab: int, eot: int, order: int = 
         ids.append(number)
     orders = []
     for k in range(1, order + 1):
-        counts = np.bincount(ids[k][predicted], minlength=len(keys[k - 1])) if k == order else different_before(ids, predicted, k)
+        counts = (
+            np.bincount(ids[k][predicted], minlength=len(keys[k - 1]))
+            if k == order
+            else different_before(ids, predicted, k)
+        )
         contexts = 1 if k == 1 else len(keys[k - 2])
         orders.append(discounted(keys[k - 1], counts, contexts, vocab))
     return NGram(vocab, eot, tuple(orders))
@@ -142,7 +156,9 @@ def discounts(counts: np.ndarray) -> np.ndarray:
     if 0 in (n1, n2, n3, n4):  # too little text to estimate from: one usual value for all
         return np.array([0.0, 0.75, 0.75, 0.75])
     y = n1 / (n1 + 2 * n2)
-    return np.array([0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]).clip(min=0.0)
+    return np.array([0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]).clip(
+        min=0.0
+    )
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,19 @@ def make_optimiser(model: nn.Module, config: LMRunConfig) -> torch.optim.Optimiz
     """Groups: matrices, which decay; the rest; and, for Muon, the matrices inside blocks by themselves."""
     with_muon = config.optimiser == "muon"
     inner = [p for name, p in model.named_parameters() if with_muon and is_inner_matrix(name, p)]
-    decayed = [p for name, p in model.named_parameters() if decays(name, p) and not (with_muon and is_inner_matrix(name, p))]
+    decayed = [
+        p
+        for name, p in model.named_parameters()
+        if decays(name, p) and not (with_muon and is_inner_matrix(name, p))
+    ]
     others = [p for name, p in model.named_parameters() if not decays(name, p)]
     groups: list[dict[str, Any]] = [
-        {"params": inner, "weight_decay": config.weight_decay, "matrices": True, "scale": config.matrix_lr / config.lr},
+        {
+            "params": inner,
+            "weight_decay": config.weight_decay,
+            "matrices": True,
+            "scale": config.matrix_lr / config.lr,
+        },
         {"params": decayed, "weight_decay": config.weight_decay, "matrices": False},
         {"params": others, "weight_decay": 0.0, "matrices": False},
     ]
@@ -32,4 +41,6 @@ def learning_rate(config: LMRunConfig, step: int) -> float:
     if step < warmup:
         return config.lr * (step + 1) / warmup
     progress = (step - warmup) / max(1, config.steps - 1 - warmup)
-    return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return config.min_lr + (config.lr - config.min_lr) * 0.5 * (
+        1 + math.cos(math.pi * min(1.0, progress))
+    )

@@ -34,7 +34,9 @@ class Ranks:
 
     device: torch.device
     grid: DeviceMesh
-    saving: dist.ProcessGroup  # a group of its own, so that checkpoints are written while training goes on
+    saving: (
+        dist.ProcessGroup
+    )  # a group of its own, so that checkpoints are written while training goes on
 
     @property
     def rank(self) -> int:
@@ -59,11 +61,17 @@ class Ranks:
         if self.grid["context"].size() == 1:
             return batch
         group = self.grid["context"].get_group()
-        return Batch(own_part(batch.tokens, group).contiguous(), own_part(batch.targets, group).contiguous(), batch.cu_seqlens)
+        return Batch(
+            own_part(batch.tokens, group).contiguous(),
+            own_part(batch.targets, group).contiguous(),
+            batch.cu_seqlens,
+        )
 
     def total(self, *values: float | Tensor) -> list[float]:
         """Each value, summed over all ranks."""
-        sums = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=self.device) for v in values])
+        sums = torch.stack(
+            [torch.as_tensor(v, dtype=torch.float64, device=self.device) for v in values]
+        )
         dist.all_reduce(sums)
         return sums.tolist()
 
@@ -83,11 +91,26 @@ def ranks_of(execution: Execution) -> Iterator[Ranks]:
     try:
         size = dist.get_world_size()
         if size % execution.context:
-            raise ValueError(f"The number of ranks, {size}, must be a multiple of --context {execution.context}.")
+            raise ValueError(
+                f"The number of ranks, {size}, must be a multiple of --context {execution.context}."
+            )
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-        device = torch.device(kind, int(os.environ.get("LOCAL_RANK", "0"))) if kind == "cuda" else torch.device("cpu")
-        grid = init_device_mesh(kind, (size // execution.context, execution.context), mesh_dim_names=("data", "context"))
-        yield Ranks(device, grid, cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timedelta(seconds=execution.timeout))))
+        device = (
+            torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")))
+            if kind == "cuda"
+            else torch.device("cpu")
+        )
+        grid = init_device_mesh(
+            kind, (size // execution.context, execution.context), mesh_dim_names=("data", "context")
+        )
+        yield Ranks(
+            device,
+            grid,
+            cast(
+                dist.ProcessGroup,
+                dist.new_group(backend="gloo", timeout=timedelta(seconds=execution.timeout)),
+            ),
+        )
     finally:
         if joined:
             dist.destroy_process_group()
@@ -102,7 +125,9 @@ def join(timeout: float) -> None:
     if "RANK" in os.environ:
         dist.init_process_group(backend, timeout=limit)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)  # type: ignore[attr-defined]
+        dist.init_process_group(
+            backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit
+        )  # type: ignore[attr-defined]
 
 
 class Scored(nn.Module):
@@ -131,7 +156,11 @@ def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) ->
     if execution.parallel == "ddp":
         return DistributedDataParallel(scored)
     everyone = init_device_mesh(ranks.device.type, (ranks.size,))
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if bf16 else MixedPrecisionPolicy()
+    policy = (
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if bf16
+        else MixedPrecisionPolicy()
+    )
     for block in model.blocks:
         fully_shard(block, mesh=everyone, mp_policy=policy)
     fully_shard(scored, mesh=everyone, mp_policy=policy)

@@ -65,9 +65,13 @@ def read_result(directory: Path, config: LMRunConfig) -> LMResult | None:
     try:
         result = LMResult(**json.loads(path.read_text()))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Delete it to write it anew from the last checkpoint.") from error
+        raise ValueError(
+            f"{path} is damaged: {error}. Delete it to write it anew from the last checkpoint."
+        ) from error
     if result.id != config.id:
-        raise ValueError(f"{directory} holds the result of another run (id {result.id}, this one is {config.id}). Choose another --out.")
+        raise ValueError(
+            f"{directory} holds the result of another run (id {result.id}, this one is {config.id}). Choose another --out."
+        )
     return result
 
 
@@ -76,7 +80,11 @@ class Metrics:
 
     def __init__(self, path: Path, *, writes: bool, step: int, steps: int) -> None:
         self.path, self.writes, self.last_loss = path, writes, float("nan")
-        lines = [line for line in path.read_text().splitlines() if is_before(line, step, steps)] if path.is_file() else []
+        lines = (
+            [line for line in path.read_text().splitlines() if is_before(line, step, steps)]
+            if path.is_file()
+            else []
+        )
         for line in lines:
             self.last_loss = json.loads(line).get("loss", self.last_loss)
         if writes:

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from torch.distributed.checkpoint.api import CheckpointException
 
@@ -25,27 +32,50 @@ from statemix.lm.reports import CONFIG, LMResult, StepReport, ValidationReport, 
 from statemix.lm.trainer import LMRun, start, train_lm, train_step
 from statemix.train.track import Tracker, open_tracker
 
-WARM_UP, TIMED, SPARE = 2, 5, 0.9  # steps before the timing, in it, and the share of the minutes that steps may take
+WARM_UP, TIMED, SPARE = (
+    2,
+    5,
+    0.9,
+)  # steps before the timing, in it, and the share of the minutes that steps may take
 SMOOTH = 0.95  # of the loss and the speed that the bar shows
 
 
 def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: Path | None) -> Meta:
     """Prepare a text with a bar, and print what it became."""
     place = Path("data") / name_of(source) if out is None else out
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed} documents"), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} documents"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task(source, total=None)
         meta = prepare(
             open_source(source, field),
             config,
             place,
-            lambda stage, done, total: progress.update(bar, description=stage, completed=done, total=total),
+            lambda stage, done, total: progress.update(
+                bar, description=stage, completed=done, total=total
+            ),
         )
     table = Table(
-        "", "documents", "bytes", "tokens", "bytes a token", "shards", title=f"{source}, {meta.vocab} tokens", title_justify="left"
+        "",
+        "documents",
+        "bytes",
+        "tokens",
+        "bytes a token",
+        "shards",
+        title=f"{source}, {meta.vocab} tokens",
+        title_justify="left",
     )
     for name, split in meta.splits.items():
-        numbers = (f"{split.documents:,}", f"{split.bytes:,}", f"{split.predictions:,}", f"{split.bytes / split.predictions:.2f}")
+        numbers = (
+            f"{split.documents:,}",
+            f"{split.bytes:,}",
+            f"{split.predictions:,}",
+            f"{split.bytes / split.predictions:.2f}",
+        )
         table.add_row(name, *numbers, str(len(split.shards)))
     Console().print(table)
     if meta.empty:
@@ -59,8 +89,12 @@ def name_of(source: str) -> str:
     if source.startswith(HUB):
         return Path(source.rpartition(":")[2]).name
     path = Path(source).resolve()
-    kind = next((kind for kind in (*LINES, *COLUMNS, *TEXT) if path.name.lower().endswith(kind)), "")
-    return path.name if path.is_dir() or path.name == kind else path.name[: len(path.name) - len(kind)]
+    kind = next(
+        (kind for kind in (*LINES, *COLUMNS, *TEXT) if path.name.lower().endswith(kind)), ""
+    )
+    return (
+        path.name if path.is_dir() or path.name == kind else path.name[: len(path.name) - len(kind)]
+    )
 
 
 def train_with_progress(
@@ -79,11 +113,15 @@ def train_with_progress(
     if minutes is not None and not 0 < minutes < math.inf:
         raise ValueError(f"`minutes` must be above zero and finite, got {minutes}.")
     limit = "" if minutes is None else f"-{minutes:g}min"
-    directory = Path("runs") / "lm" / f"{data.directory.name}-{config.id}{limit}" if out is None else out
+    directory = (
+        Path("runs") / "lm" / f"{data.directory.name}-{config.id}{limit}" if out is None else out
+    )
     with ranks_of(execution) as ranks:
         try:
             if minutes is not None:
-                config = replace(config, steps=steps_in(minutes, config, execution, data, ranks, directory))
+                config = replace(
+                    config, steps=steps_in(minutes, config, execution, data, ranks, directory)
+                )
             result = observed(config, execution, data, directory, ranks, tracker)
         except (RuntimeError, CheckpointException) as error:
             if ranks.size == 1:
@@ -108,12 +146,22 @@ def measure_rivals(data: TokenData) -> list[NGramResult]:
     return rivals
 
 
-def steps_in(minutes: float, config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ranks, directory: Path) -> int:
+def steps_in(
+    minutes: float,
+    config: LMRunConfig,
+    execution: Execution,
+    data: TokenData,
+    ranks: Ranks,
+    directory: Path,
+) -> int:
     """How many steps fit into the minutes: those of the run that was begun in `directory`, or as many as the first few promise."""
     if (directory / CONFIG).is_file():
         steps = read_config(directory).steps
         if ranks.rank == 0:
-            Console(stderr=True).print(f"{directory} holds a run already: its {steps} steps stay, whatever the --minutes", soft_wrap=True)
+            Console(stderr=True).print(
+                f"{directory} holds a run already: its {steps} steps stay, whatever the --minutes",
+                soft_wrap=True,
+            )
         return steps
     run = start(config, execution, data, ranks)
     for _ in range(WARM_UP):
@@ -125,7 +173,14 @@ def steps_in(minutes: float, config: LMRunConfig, execution: Execution, data: To
     return max(1, int(SPARE * 60 * minutes / seconds))
 
 
-def observed(config: LMRunConfig, execution: Execution, data: TokenData, directory: Path, ranks: Ranks, tracker: str) -> LMResult:
+def observed(
+    config: LMRunConfig,
+    execution: Execution,
+    data: TokenData,
+    directory: Path,
+    ranks: Ranks,
+    tracker: str,
+) -> LMResult:
     """Train; the first rank shows a bar and sends metrics to the tracker."""
     if ranks.rank != 0:
         return train_lm(config, execution, data, directory, ranks)
@@ -146,7 +201,14 @@ def made(directory: Path) -> Iterator[None]:
         raise
 
 
-def shown(config: LMRunConfig, execution: Execution, data: TokenData, directory: Path, ranks: Ranks, tracker: str) -> LMResult:
+def shown(
+    config: LMRunConfig,
+    execution: Execution,
+    data: TokenData,
+    directory: Path,
+    ranks: Ranks,
+    tracker: str,
+) -> LMResult:
     """Train with a bar, and a tracker."""
     sink = open_tracker(tracker, config, directory)
     columns = (
@@ -173,20 +235,38 @@ class Bar:
     def __call__(self, run: LMRun, report: StepReport | ValidationReport) -> None:
         if isinstance(report, ValidationReport):
             self.bits = f"  validation {report.perplexity:.2f} perplexity, {report.bits_per_byte:.3f} bits a byte"
-            self.sink.log(report.step, {"perplexity": report.perplexity, "bits_per_byte": report.bits_per_byte})
+            self.sink.log(
+                report.step,
+                {"perplexity": report.perplexity, "bits_per_byte": report.bits_per_byte},
+            )
             return
-        self.loss = report.loss if not self.loss else SMOOTH * self.loss + (1 - SMOOTH) * report.loss
+        self.loss = (
+            report.loss if not self.loss else SMOOTH * self.loss + (1 - SMOOTH) * report.loss
+        )
         shown = f"loss {self.loss:.3f}  {report.tokens_per_second:,.0f} tokens/s  {100 * report.utilisation:.0f} % of peak{self.bits}"
         self.progress.update(self.task, completed=report.step, shown=shown)
-        self.sink.log(report.step, {"loss": report.loss, "lr": report.lr, "tokens_per_second": report.tokens_per_second})
+        self.sink.log(
+            report.step,
+            {"loss": report.loss, "lr": report.lr, "tokens_per_second": report.tokens_per_second},
+        )
 
 
-def print_result(config: LMRunConfig, result: LMResult, rivals: list[NGramResult], directory: Path) -> None:
+def print_result(
+    config: LMRunConfig, result: LMResult, rivals: list[NGramResult], directory: Path
+) -> None:
     """Validation beside the n-grams', and where the model is."""
     table = Table(
-        "held-out text", "perplexity", "bits per byte", title=f"{result.tokens:,} tokens in {result.seconds:.0f} s", title_justify="left"
+        "held-out text",
+        "perplexity",
+        "bits per byte",
+        title=f"{result.tokens:,} tokens in {result.seconds:.0f} s",
+        title_justify="left",
     )
-    table.add_row(f"{config.model.mixer}, {result.parameters:,} parameters", f"{result.perplexity:.3f}", f"{result.bits_per_byte:.4f}")
+    table.add_row(
+        f"{config.model.mixer}, {result.parameters:,} parameters",
+        f"{result.perplexity:.3f}",
+        f"{result.bits_per_byte:.4f}",
+    )
     for rival in rivals:
         table.add_row(ngram_name(rival), f"{rival.perplexity:.3f}", f"{rival.bits_per_byte:.4f}")
     console = Console()

@@ -20,7 +20,10 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
@@ -30,7 +33,10 @@ MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's; matrices of Muon have the first 
 
 def tensors_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Weights and moments by name, as they are: whole, or this rank's share."""
-    tensors, matrices = {}, {p for group in optimiser.param_groups if group["matrices"] for p in group["params"]}
+    tensors, matrices = (
+        {},
+        {p for group in optimiser.param_groups if group["matrices"] for p in group["params"]},
+    )
     for name, p in model.named_parameters():
         state = optimiser.state[p]
         for moment in MOMENTS[:1] if p in matrices else MOMENTS:
@@ -53,7 +59,14 @@ class Store:
 
     def last(self) -> Path | None:
         """The last checkpoint that is whole."""
-        return max((path for path in self.directory.glob("step-*") if path.suffix != ".part" and (path / STATE).is_file()), default=None)
+        return max(
+            (
+                path
+                for path in self.directory.glob("step-*")
+                if path.suffix != ".part" and (path / STATE).is_file()
+            ),
+            default=None,
+        )
 
     def newest(self) -> Path | None:
         """The last checkpoint that is whole, as the first rank sees it."""
@@ -61,7 +74,9 @@ class Store:
         dist.broadcast_object_list(seen, src=0, group=self.group)
         return seen[0]
 
-    def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    def save(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> None:
         """Begin to write a checkpoint; return as soon as everything is copied."""
         self.wait()
         path = self.directory / f"step-{state['step']:08d}"
@@ -76,7 +91,9 @@ class Store:
         dist.barrier()
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
         tensors = tensors_of(model, optimiser)
-        written = cast(Future[Any], async_save(tensors, storage_writer=writer, process_group=self.group))
+        written = cast(
+            Future[Any], async_save(tensors, storage_writer=writer, process_group=self.group)
+        )
         self.writing = then(written, lambda: self.publish(part, path))
 
     def publish(self, part: Path, path: Path) -> None:
@@ -108,15 +125,25 @@ class Store:
             "Make room, and run the same command again to go on."
         )
 
-    def load(self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, config: str) -> dict[str, Any]:
+    def load(
+        self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, config: str
+    ) -> dict[str, Any]:
         """Fill weights and moments from a checkpoint of the run with the id `config`, however many ranks wrote it; return its state."""
         state = read_state(path)
         if state.get("config", config) != config:
-            raise ValueError(f"The checkpoint {path} is of another run (id {state['config']}, this one is {config}). Choose another --out.")
+            raise ValueError(
+                f"The checkpoint {path} is of another run (id {state['config']}, this one is {config}). Choose another --out."
+            )
         tensors = tensors_of(model, optimiser)
         try:
-            load(tensors, storage_reader=HuggingFaceStorageReader(str(path)), process_group=self.group)
-        except CheckpointException as error:  # torch's wrapper of whatever went wrong, on whichever rank
+            load(
+                tensors,
+                storage_reader=HuggingFaceStorageReader(str(path)),
+                process_group=self.group,
+            )
+        except (
+            CheckpointException
+        ) as error:  # torch's wrapper of whatever went wrong, on whichever rank
             raise ValueError(
                 f"The checkpoint {path} cannot be read ({last_line(error)}). Delete it to go on from the one before it."
             ) from error
@@ -131,12 +158,18 @@ def read_state(path: Path) -> dict[str, Any]:
         state = json.loads((path / STATE).read_text())
         return {**state, "step": int(state["step"]), "seconds": float(state["seconds"])}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path / STATE} is damaged: {error}. Delete {path} to go on from the checkpoint before it.") from error
+        raise ValueError(
+            f"{path / STATE} is damaged: {error}. Delete {path} to go on from the checkpoint before it."
+        ) from error
 
 
 def is_of_files(error: BaseException) -> bool:
     """Whether an error is about files, on whichever rank; if not, it is about a rank that another waited for."""
-    causes = [cause for cause, _ in error.failures.values()] if isinstance(error, CheckpointException) else [error]
+    causes = (
+        [cause for cause, _ in error.failures.values()]
+        if isinstance(error, CheckpointException)
+        else [error]
+    )
     return any(isinstance(cause, OSError | SafetensorError) for cause in causes)
 
 
@@ -159,4 +192,6 @@ def then(first: Future[Any], action: Callable[[], None]) -> Future[None]:
 
 def last_line(error: BaseException) -> str:
     """The end of an error's text, where torch says what went wrong."""
-    return str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
+    return (
+        str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
+    )

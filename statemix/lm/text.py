@@ -33,7 +33,10 @@ def read_text(path: Path, saved: SavedModel, tokenizer: "Tokenizer", field: str 
     if not bodies:
         raise ValueError(f"{path} is empty.")
     ids = [tokenizer.encode(body, add_special_tokens=False).ids for body in bodies]
-    return Text([torch.tensor(own, dtype=torch.long) for own in ids], sum(len(body.encode()) for body in bodies))
+    return Text(
+        [torch.tensor(own, dtype=torch.long) for own in ids],
+        sum(len(body.encode()) for body in bodies),
+    )
 
 
 def read_held_out(directory: Path, saved: SavedModel) -> Text:
@@ -46,5 +49,7 @@ def read_held_out(directory: Path, saved: SavedModel) -> Text:
     split, documents = data.split("validation"), []
     for shard in split.shards:
         ends = [*shard.starts.tolist(), len(shard.tokens) - 1]
-        documents += [torch.from_numpy(shard.tokens[a + 1 : b].astype("int64")) for a, b in pairwise(ends)]
+        documents += [
+            torch.from_numpy(shard.tokens[a + 1 : b].astype("int64")) for a, b in pairwise(ends)
+        ]
     return Text(documents, split.meta.bytes)

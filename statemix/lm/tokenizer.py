@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def read_tokenizer(path: Path) -> "Tokenizer":
     """The tokenizer in the file `path`."""
     if find_spec("tokenizers") is None:
-        raise ValueError("Text needs the package tokenizers. Install it with: pip install 'statemix[lm]'")
+        raise ValueError(
+            "Text needs the package tokenizers. Install it with: pip install 'statemix[lm]'"
+        )
     return load_tokenizer(str(path))
 
 

@@ -35,12 +35,22 @@ from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.measure import Quality, autocast, flops_per_token, measure_peak, measure_quality
 from statemix.lm.optim import learning_rate, make_optimiser
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
-from statemix.lm.reports import METRICS, RESULT, LMResult, Metrics, StepReport, ValidationReport, read_result
+from statemix.lm.reports import (
+    METRICS,
+    RESULT,
+    LMResult,
+    Metrics,
+    StepReport,
+    ValidationReport,
+    read_result,
+)
 from statemix.lm.store import Store
 from statemix.models.lm import LanguageModel, count_parameters
 from statemix.train.checkpoint import write_atomically
 
-FIRST_DIGESTS = {"426e51dd1b36c906": "5cea3e064435b13c"}  # the text of results/lm/small.jsonl, named before shards had hashes
+FIRST_DIGESTS = {
+    "426e51dd1b36c906": "5cea3e064435b13c"
+}  # the text of results/lm/small.jsonl, named before shards had hashes
 
 Observer = Callable[["LMRun", StepReport | ValidationReport], None]
 
@@ -69,7 +79,9 @@ class LMRun:
 
 def digest(data: TokenData) -> str:
     """What identifies a prepared text: its description, in which are hashes of its tokens, and its tokenizer."""
-    found = hashlib.sha256((data.directory / META).read_bytes() + data.tokenizer.read_bytes()).hexdigest()[:16]
+    found = hashlib.sha256(
+        (data.directory / META).read_bytes() + data.tokenizer.read_bytes()
+    ).hexdigest()[:16]
     return FIRST_DIGESTS.get(found, found)
 
 
@@ -82,22 +94,40 @@ def start(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ran
     model = spread(scored, execution, ranks, bf16=config.bf16)
     peak = execution.peak_flops or measure_peak(ranks.device, bf16=config.bf16)
     splits = data.split("train"), data.split("validation")
-    return LMRun(config, execution, ranks, *splits, scored, model, make_optimiser(scored, config), flops, peak)
+    return LMRun(
+        config,
+        execution,
+        ranks,
+        *splits,
+        scored,
+        model,
+        make_optimiser(scored, config),
+        flops,
+        peak,
+    )
 
 
 def check(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ranks) -> None:
     """The data has sequences of this length and fits the model; the batch divides among ranks."""
     if config.data != digest(data):
-        raise ValueError(f"The run was begun on another text than {data.directory}. Give the one it was begun on, or another --out.")
+        raise ValueError(
+            f"The run was begun on another text than {data.directory}. Give the one it was begun on, or another --out."
+        )
     if data.meta.vocab > config.model.vocab:
-        raise ValueError(f"The text in {data.directory} has {data.meta.vocab} different tokens, the model knows {config.model.vocab}.")
+        raise ValueError(
+            f"The text in {data.directory} has {data.meta.vocab} different tokens, the model knows {config.model.vocab}."
+        )
     check_ids(data.split("validation"), data.meta.vocab)
     data.verify()
     if find_spec("tokenizers") is not None:
-        load_tokenizer(str(data.tokenizer))  # it is copied beside the trained model, where it must be of use
+        load_tokenizer(
+            str(data.tokenizer)
+        )  # it is copied beside the trained model, where it must be of use
     if data.split("train").count(config.length) < 1:
         tokens = data.meta.splits["train"].predictions
-        raise ValueError(f"The training text has {tokens} tokens, too few for one sequence of --length {config.length} in a shard.")
+        raise ValueError(
+            f"The training text has {tokens} tokens, too few for one sequence of --length {config.length} in a shard."
+        )
     share = ranks.rows * execution.accumulate
     if config.batch % share:
         raise ValueError(
@@ -114,7 +144,11 @@ def train_step(run: LMRun) -> StepReport:
     total = torch.zeros((), device=ranks.device)
     parts = np.array_split(np.split(ids, ranks.rows)[ranks.row], run.execution.accumulate)
     for i, part in enumerate(parts):
-        batch = ranks.own(collate([run.train_split.window(int(w), config.length) for w in part], reset=config.reset))
+        batch = ranks.own(
+            collate(
+                [run.train_split.window(int(w), config.length) for w in part], reset=config.reset
+            )
+        )
         with synchronised(run.model, last=i == len(parts) - 1):
             with autocast(ranks, config.bf16):
                 loss = run.model(batch.tokens, batch.targets, batch.cu_seqlens)
@@ -133,7 +167,9 @@ def train_step(run: LMRun) -> StepReport:
     run.seconds += took
     speed = config.tokens / took
     utilisation = speed * run.flops / (run.peak * ranks.size)
-    return StepReport(run.step, loss_of_all, lr, norm, run.step * config.tokens, speed, utilisation, run.seconds)
+    return StepReport(
+        run.step, loss_of_all, lr, norm, run.step * config.tokens, speed, utilisation, run.seconds
+    )
 
 
 def clip(model: nn.Module, largest: float) -> float:
@@ -163,7 +199,12 @@ def validate(run: LMRun) -> Quality:
 
 
 def train_lm(
-    config: LMRunConfig, execution: Execution, data: TokenData, directory: Path, ranks: Ranks, observer: Observer | None = None
+    config: LMRunConfig,
+    execution: Execution,
+    data: TokenData,
+    directory: Path,
+    ranks: Ranks,
+    observer: Observer | None = None,
 ) -> LMResult:
     """Train the run in `directory`, from its newest checkpoint if it has one; return what it reached."""
     finished = read_result(directory, config)
@@ -195,7 +236,9 @@ def train_on(run: LMRun, data: TokenData, directory: Path, observer: Observer | 
                 save(run, store)
     except FloatingPointError as error:
         store.wait()
-        raise FloatingPointError(f"{error} The last good checkpoint is {store.newest() or 'none: no step was saved yet'}.") from None
+        raise FloatingPointError(
+            f"{error} The last good checkpoint is {store.newest() or 'none: no step was saved yet'}."
+        ) from None
     store.wait()
     quality = validate(run)
     tell(validation_report(run, quality))
@@ -206,7 +249,11 @@ def save(run: LMRun, store: Store) -> None:
     """Begin to write a checkpoint, if it is one to go on from."""
     if not is_finite(run):
         raise FloatingPointError(f"The weights are not finite after step {run.step}. Lower --lr.")
-    store.save(run.scored, run.optimiser, {"step": run.step, "seconds": run.seconds, "config": run.config.id})
+    store.save(
+        run.scored,
+        run.optimiser,
+        {"step": run.step, "seconds": run.seconds, "config": run.config.id},
+    )
 
 
 def is_finite(run: LMRun) -> bool:
@@ -235,7 +282,9 @@ def enter(run: LMRun, store: Store, directory: Path) -> Metrics:
             raise FloatingPointError(
                 f"The checkpoint {checkpoint} has weights that are not finite. Delete it to go on from the one before it."
             )
-    return Metrics(directory / METRICS, writes=run.ranks.rank == 0, step=run.step, steps=run.config.steps)
+    return Metrics(
+        directory / METRICS, writes=run.ranks.rank == 0, step=run.step, steps=run.config.steps
+    )
 
 
 def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Quality) -> LMResult:
@@ -244,11 +293,33 @@ def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Q
     config = run.config
     parameters = count_parameters(config.model)
     tokens = run.step * config.tokens
-    result = LMResult(config.id, run.step, tokens, parameters, loss, quality.loss, quality.perplexity, quality.bits_per_byte, run.seconds)
+    result = LMResult(
+        config.id,
+        run.step,
+        tokens,
+        parameters,
+        loss,
+        quality.loss,
+        quality.perplexity,
+        quality.bits_per_byte,
+        run.seconds,
+    )
     if run.ranks.rank == 0:
-        noted = {"train_length": config.length, "end_of_text": data.meta.eot, "run": config.id, "data": data.meta.source}
+        noted = {
+            "train_length": config.length,
+            "end_of_text": data.meta.eot,
+            "run": config.id,
+            "data": data.meta.source,
+        }
         about: dict[str, Any] = {**noted, **asdict(quality)}
-        save_model(directory / FINAL, config.model, tensors, tokenizer=data.tokenizer, about=about, replace=True)
+        save_model(
+            directory / FINAL,
+            config.model,
+            tensors,
+            tokenizer=data.tokenizer,
+            about=about,
+            replace=True,
+        )
         write_atomically(directory / RESULT, (json.dumps(asdict(result)) + "\n").encode())
     return result
 
@@ -256,4 +327,6 @@ def finish(run: LMRun, data: TokenData, directory: Path, loss: float, quality: Q
 def whole_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every weight, put together from the ranks that hold shares of it."""
     named = model.state_dict(keep_vars=False).items()
-    return {name: (x.full_tensor() if isinstance(x, DTensor) else x).detach().cpu() for name, x in named}
+    return {
+        name: (x.full_tensor() if isinstance(x, DTensor) else x).detach().cpu() for name, x in named
+    }

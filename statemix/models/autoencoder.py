@@ -30,13 +30,23 @@ class Autoencoder(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         stages: list[nn.Module] = []
         for _ in range(2):
-            stages += [nn.LayerNorm(config.width), Projection(config.width, config.width), nn.GELU()]
-        self.decoder = nn.Sequential(*stages, nn.LayerNorm(config.width), Projection(config.width, classes))
+            stages += [
+                nn.LayerNorm(config.width),
+                Projection(config.width, config.width),
+                nn.GELU(),
+            ]
+        self.decoder = nn.Sequential(
+            *stages, nn.LayerNorm(config.width), Projection(config.width, classes)
+        )
 
-    def forward(self, tokens: Int[Tensor, "B T"], states: list[Any] | None = None) -> tuple[Float[Tensor, "B T classes"], list[Any]]:
+    def forward(
+        self, tokens: Int[Tensor, "B T"], states: list[Any] | None = None
+    ) -> tuple[Float[Tensor, "B T classes"], list[Any]]:
         """Logits at every position; the sequence is always whole, so states neither enter nor leave."""
         if tokens.shape[1] > self.length:
-            raise ValueError(f"The autoencoder has {self.length} positions, got a sequence of {tokens.shape[1]}.")
+            raise ValueError(
+                f"The autoencoder has {self.length} positions, got a sequence of {tokens.shape[1]}."
+            )
         positions = self.positions[: tokens.shape[1]]
         x = self.embedding(tokens) + positions
         for block in self.blocks:

@@ -27,8 +27,15 @@ class ModelConfig:
     bos: bool = True
 
     def __post_init__(self) -> None:
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.options.items()}
-        object.__setattr__(self, "options", plain)  # a config is written as JSON, which knows no numbers of numpy
+        plain = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.options.items()
+        }
+        object.__setattr__(
+            self, "options", plain
+        )  # a config is written as JSON, which knows no numbers of numpy
         for name in ("width", "layers"):
             if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` of a model must be at least 1, got {getattr(self, name)}.")
+                raise ValueError(
+                    f"`{name}` of a model must be at least 1, got {getattr(self, name)}."
+                )

@@ -58,7 +58,9 @@ class LMConfig:
         if self.inner is not None:
             check_whole("inner", self.inner)
         if not self.norm_eps > 0:
-            raise ValueError(f"`norm_eps` of a language model must be above zero, got {self.norm_eps}.")
+            raise ValueError(
+                f"`norm_eps` of a language model must be above zero, got {self.norm_eps}."
+            )
 
     @property
     def mlp_width(self) -> int:
@@ -73,17 +75,23 @@ class LMConfig:
 def check_whole(name: str, value: Any) -> None:
     """`value` is a whole number of at least one."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"`{name}` of a language model must be a whole number of at least 1, got {value!r}.")
+        raise ValueError(
+            f"`{name}` of a language model must be a whole number of at least 1, got {value!r}."
+        )
 
 
 def lm_config_from_dict(data: Mapping[str, Any]) -> LMConfig:
     """The config that `data`, read from JSON, describes."""
     if not isinstance(data, Mapping) or not isinstance(data.get("options", {}), Mapping):
-        raise ValueError(f"The config of a language model must be a JSON object whose options are one too, got {str(data)[:60]}.")
+        raise ValueError(
+            f"The config of a language model must be a JSON object whose options are one too, got {str(data)[:60]}."
+        )
     known = [f.name for f in fields(LMConfig)]
     unknown = sorted(set(data) - set(known))
     if unknown:
-        raise ValueError(f"Unknown fields of a language model's config: {', '.join(unknown)}. Available: {', '.join(known)}.")
+        raise ValueError(
+            f"Unknown fields of a language model's config: {', '.join(unknown)}. Available: {', '.join(known)}."
+        )
     if "vocab" not in data:
         raise ValueError("The config of a language model must tell its `vocab`.")
     return LMConfig(**data)
@@ -99,12 +107,23 @@ class LMBlock(nn.Module):
         self.mlp_norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.mlp = SwiGLU(config.width, config.mlp_width)
 
-    def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
-        y, state = check_mixed(self.mixer, self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask), x)
+    def forward(
+        self,
+        x: Tensor,
+        state: Any = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
+        y, state = check_mixed(
+            self.mixer, self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask), x
+        )
         return self.leave(x, y), state
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y_t, state = check_mixed(self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t)
+        y_t, state = check_mixed(
+            self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t
+        )
         return self.leave(x_t, y_t), state
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
@@ -165,13 +184,24 @@ class LanguageModel(nn.Module):
             after.append(state)
         return self.norm(x), after
 
-    def run(self, block: nn.Module, x: Tensor, state: Any, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Any]:
+    def run(
+        self,
+        block: nn.Module,
+        x: Tensor,
+        state: Any,
+        cu_seqlens: Tensor | None,
+        mask: Tensor | None,
+    ) -> tuple[Tensor, Any]:
         """One block, computed twice if it is checkpointed."""
         if self.checkpointing and torch.is_grad_enabled():
-            return checkpoint(block, x, state, cu_seqlens=cu_seqlens, mask=mask, use_reentrant=False)
+            return checkpoint(
+                block, x, state, cu_seqlens=cu_seqlens, mask=mask, use_reentrant=False
+            )
         return block(x, state, cu_seqlens=cu_seqlens, mask=mask)
 
-    def step(self, tokens_t: Integer[Tensor, " B"], states: States | None = None) -> tuple[Float[Tensor, "B V"], States]:
+    def step(
+        self, tokens_t: Integer[Tensor, " B"], states: States | None = None
+    ) -> tuple[Float[Tensor, "B V"], States]:
         """Logits of one step of a batch, for decoding: the same time and memory at every step."""
         check_tokens("tokens_t", tokens_t, "(B)", self.embedding.num_embeddings)
         x_t, after = self.embedding(tokens_t), []
@@ -185,7 +215,9 @@ class LanguageModel(nn.Module):
         if states is None:
             return [None] * len(self.blocks)
         if len(states) != len(self.blocks):
-            raise ValueError(f"`states` must have one entry a layer: expected {len(self.blocks)}, got {len(states)}.")
+            raise ValueError(
+                f"`states` must have one entry a layer: expected {len(self.blocks)}, got {len(states)}."
+            )
         return states
 
     @property
@@ -204,9 +236,13 @@ def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
     """Tokens are whole numbers below `vocab`; on a GPU, where reading them would wait for it, the embedding itself asserts that."""
     check_tensor(name, tokens)
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
-        raise TypeError(f"`{name}` must be whole numbers, got {tokens.dtype}. Convert with {name}.long().")
+        raise TypeError(
+            f"`{name}` must be whole numbers, got {tokens.dtype}. Convert with {name}.long()."
+        )
     if tokens.dim() != axes.count(",") + 1:
-        raise ValueError(f"`{name}` must have the axes {axes}, got the shape {tuple(tokens.shape)}.")
+        raise ValueError(
+            f"`{name}` must have the axes {axes}, got the shape {tuple(tokens.shape)}."
+        )
     if torch.compiler.is_compiling() or tokens.device.type != "cpu" or tokens.numel() == 0:
         return
     least, most = tokens.min().item(), tokens.max().item()

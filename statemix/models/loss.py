@@ -47,7 +47,10 @@ def next_token_loss(
         raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
     x, targets = x.flatten(0, -2), targets.flatten()
     check_targets(targets, W.shape[0])
-    wanted = (x.requires_grad and torch.is_grad_enabled(), W.requires_grad and torch.is_grad_enabled())
+    wanted = (
+        x.requires_grad and torch.is_grad_enabled(),
+        W.requires_grad and torch.is_grad_enabled(),
+    )
     total = SumOfLosses.apply(x, W, targets, steps_at_once(W) if chunk is None else chunk, wanted)
     return total / (targets != IGNORED).sum() if reduction == "mean" else total
 
@@ -58,19 +61,25 @@ def check_targets(targets: Tensor, vocab: int) -> None:
         return
     wrong = targets[((targets < 0) & (targets != IGNORED)) | (targets >= vocab)]
     if wrong.numel():
-        raise ValueError(f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}.")
+        raise ValueError(
+            f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}."
+        )
 
 
 def steps_at_once(W: Tensor) -> int:
     """Steps whose logits fit into the cache of a CPU, or a fair share of another device's memory."""
-    return max(FEWEST_STEPS, (CACHED_LOGITS if W.device.type == "cpu" else HELD_LOGITS) // W.shape[0])
+    return max(
+        FEWEST_STEPS, (CACHED_LOGITS if W.device.type == "cpu" else HELD_LOGITS) // W.shape[0]
+    )
 
 
 class SumOfLosses(torch.autograd.Function):
     """The sum of the losses of steps (N, d), whose gradients are computed with it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, W: Tensor, targets: Tensor, chunk: int, wanted: tuple[bool, bool]) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, W: Tensor, targets: Tensor, chunk: int, wanted: tuple[bool, bool]
+    ) -> Tensor:
         total = x.new_zeros((), dtype=at_least_float32(x.dtype))
         dx = torch.empty_like(x) if wanted[0] else None
         dW = torch.zeros_like(W, dtype=total.dtype) if wanted[1] else None
@@ -88,17 +97,28 @@ class SumOfLosses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
         x, W, targets, dx, dW = ctx.saved_tensors
-        if torch.is_grad_enabled():  # gradients of gradients are asked for: let torch compute it all again, with all logits
+        if (
+            torch.is_grad_enabled()
+        ):  # gradients of gradients are asked for: let torch compute it all again, with all logits
             dtype = at_least_float32(torch.promote_types(x.dtype, W.dtype))
-            x, W = x.view_as(x), W.view_as(W)  # features may come from W, tied to the embedding: a view keeps the way there out
-            total = F.cross_entropy(F.linear(x.to(dtype), W.to(dtype)), targets, ignore_index=IGNORED, reduction="sum")
+            x, W = (
+                x.view_as(x),
+                W.view_as(W),
+            )  # features may come from W, tied to the embedding: a view keeps the way there out
+            total = F.cross_entropy(
+                F.linear(x.to(dtype), W.to(dtype)), targets, ignore_index=IGNORED, reduction="sum"
+            )
             leaves = [y for y, d in ((x, dx), (W, dW)) if d is not None]
-            found = iter(torch.autograd.grad(total, leaves, d_total.to(total.dtype), create_graph=True))
+            found = iter(
+                torch.autograd.grad(total, leaves, d_total.to(total.dtype), create_graph=True)
+            )
             return *(None if d is None else next(found) for d in (dx, dW)), None, None, None
         return *(None if d is None else d * d_total.to(d.dtype) for d in (dx, dW)), None, None, None
 
 
-def loss_and_gradient(logits: Tensor, targets: Tensor, with_gradient: bool) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(
+    logits: Tensor, targets: Tensor, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
     """The sum of the losses of a chunk, in float32 at least, and its gradient by the logits, in their dtype."""
     ignored = (targets == IGNORED)[:, None]
     chosen = targets[:, None].masked_fill(ignored, 0)

@@ -17,7 +17,10 @@ from statemix.ops.check import check_choice
 
 def block_mixers(sizes: Iterable[tuple[int, int]]) -> dict[str, dict[str, Any]]:
     """BD-LRUs of n blocks of m states, from pairs (n, m)."""
-    return {f"bdlru-m{m}": {"mixer": "bdlru", "options": {"n_blocks": n, "block_size": m}} for n, m in sizes}
+    return {
+        f"bdlru-m{m}": {"mixer": "bdlru", "options": {"n_blocks": n, "block_size": m}}
+        for n, m in sizes
+    }
 
 
 def paper_presets() -> dict[str, LMConfig]:
@@ -32,8 +35,14 @@ def paper_presets() -> dict[str, LMConfig]:
 
 def medium_presets() -> dict[str, LMConfig]:
     """What one GPU trains in an hour or two."""
-    mixers = {**block_mixers([(336, 2), (120, 4)]), "lstm": {"mixer": "lstm", "options": {"hidden": 352}}}
-    return {f"20m-{name}": LMConfig(vocab=16_384, width=320, layers=6, **mixer) for name, mixer in mixers.items()}
+    mixers = {
+        **block_mixers([(336, 2), (120, 4)]),
+        "lstm": {"mixer": "lstm", "options": {"hidden": 352}},
+    }
+    return {
+        f"20m-{name}": LMConfig(vocab=16_384, width=320, layers=6, **mixer)
+        for name, mixer in mixers.items()
+    }
 
 
 def small_presets() -> dict[str, LMConfig]:
@@ -47,16 +56,30 @@ def small_presets() -> dict[str, LMConfig]:
         "mamba2": {"mixer": "mamba2", "options": {"d_state": 128, "expand": 4}},
         "deltanet": {"mixer": "deltanet", "options": {"heads": 6, "head_dim": 60}},
     }
-    return {f"2m-{name}": LMConfig(vocab=2048, width=128, layers=4, **mixer) for name, mixer in mixers.items()}
+    return {
+        f"2m-{name}": LMConfig(vocab=2048, width=128, layers=4, **mixer)
+        for name, mixer in mixers.items()
+    }
 
 
 def tiny_presets() -> dict[str, LMConfig]:
     """For a first look."""
-    mixers = {**block_mixers([(16, 4)]), "hlru-m4": {"mixer": "hlru", "options": {"n_channels": 44, "order": 4}}}
-    return {f"180k-{name}": LMConfig(vocab=1024, width=48, layers=2, **mixer) for name, mixer in mixers.items()}
+    mixers = {
+        **block_mixers([(16, 4)]),
+        "hlru-m4": {"mixer": "hlru", "options": {"n_channels": 44, "order": 4}},
+    }
+    return {
+        f"180k-{name}": LMConfig(vocab=1024, width=48, layers=2, **mixer)
+        for name, mixer in mixers.items()
+    }
 
 
-PRESETS: dict[str, LMConfig] = {**paper_presets(), **medium_presets(), **small_presets(), **tiny_presets()}
+PRESETS: dict[str, LMConfig] = {
+    **paper_presets(),
+    **medium_presets(),
+    **small_presets(),
+    **tiny_presets(),
+}
 
 
 def find_preset(name: str) -> LMConfig:

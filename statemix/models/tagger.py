@@ -39,19 +39,29 @@ class Block(nn.Module):
         x = x + y
         return x + self.channel(self.channel_norm(x)), state
 
-    def forward_lookup(self, table: Tensor, tokens: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+    def forward_lookup(
+        self, table: Tensor, tokens: Tensor, state: Any = None
+    ) -> tuple[Tensor, Any]:
         """`forward(table[tokens])`, with the mixer's gates computed once for each row of the table."""
-        y, state = cast(LinearRecurrentUnit, self.mixer).forward_lookup(self.mixer_norm(table), tokens, state)
+        y, state = cast(LinearRecurrentUnit, self.mixer).forward_lookup(
+            self.mixer_norm(table), tokens, state
+        )
         x = F.embedding(tokens, table) + y
         return x + self.channel(self.channel_norm(x)), state
 
     def can_look_up(self, table: Tensor, tokens: Tensor) -> bool:
         """Whether looking up is the same thing, faster: the vocabulary is small, and nobody listens at the mixer."""
         quiet = not (self.mixer._forward_hooks or self.mixer._forward_pre_hooks)
-        return isinstance(self.mixer, LinearRecurrentUnit) and quiet and tokens.numel() >= FEW * table.shape[0]
+        return (
+            isinstance(self.mixer, LinearRecurrentUnit)
+            and quiet
+            and tokens.numel() >= FEW * table.shape[0]
+        )
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y, state = check_mixed(self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t)
+        y, state = check_mixed(
+            self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t
+        )
         x_t = x_t + y
         return x_t + self.channel(self.channel_norm(x_t)), state
 
@@ -68,7 +78,9 @@ class Tagger(nn.Module):
         self.norm = nn.LayerNorm(config.width)
         self.head = Projection(config.width, classes)
 
-    def forward(self, tokens: Int[Tensor, "B T"], states: States | None = None) -> tuple[Float[Tensor, "B T classes"], States]:
+    def forward(
+        self, tokens: Int[Tensor, "B T"], states: States | None = None
+    ) -> tuple[Float[Tensor, "B T classes"], States]:
         """Logits at every step and the states after the last; with `states` a sequence goes on, and no BOS token begins it."""
         begins = self.config.bos and states is None
         if begins:
@@ -89,10 +101,14 @@ class Tagger(nn.Module):
             return first.forward_lookup(table, tokens, state)
         return first(self.embedding(tokens), state)
 
-    def step(self, tokens_t: Int[Tensor, " B"], states: States | None = None) -> tuple[Float[Tensor, "B classes"], States]:
+    def step(
+        self, tokens_t: Int[Tensor, " B"], states: States | None = None
+    ) -> tuple[Float[Tensor, "B classes"], States]:
         """Logits of one step."""
         if self.config.bos and states is None:
-            _, states = self.advance(torch.full_like(tokens_t, self.embedding.num_embeddings - 1), None)
+            _, states = self.advance(
+                torch.full_like(tokens_t, self.embedding.num_embeddings - 1), None
+            )
         x_t, states = self.advance(tokens_t, states)
         return self.head(self.norm(x_t)), states
 

@@ -49,7 +49,11 @@ def block_scan(
 def block_step(A_t: Tensor, b_t: Tensor, h: Tensor | None) -> Tensor:
     """One step, h = A[t] h + b[t], from zero if `h` is None, in plain torch: what decoding needs, without the cost of an op."""
     dtype = state_dtype(A_t, b_t)
-    return b_t.to(dtype, copy=True) if h is None else matvec(A_t.to(dtype), h.to(dtype)) + b_t.to(dtype)
+    return (
+        b_t.to(dtype, copy=True)
+        if h is None
+        else matvec(A_t.to(dtype), h.to(dtype)) + b_t.to(dtype)
+    )
 
 
 def matvec(A: Tensor, x: Tensor) -> Tensor:
@@ -57,7 +61,9 @@ def matvec(A: Tensor, x: Tensor) -> Tensor:
     return (A * x.unsqueeze(-2)).sum(-1)
 
 
-def state_or_zero(h0: Tensor | None, like: Tensor, m: int, dtype: torch.dtype, sequences: Sequences) -> Tensor:
+def state_or_zero(
+    h0: Tensor | None, like: Tensor, m: int, dtype: torch.dtype, sequences: Sequences
+) -> Tensor:
     """A fresh (S, n, m) state in `dtype`: a copy of `h0`, or zeros."""
     if h0 is not None:
         return h0.to(dtype, copy=True)
@@ -68,7 +74,9 @@ def identity_where_masked(A: Tensor, mask: Tensor | None) -> Tensor:
     """`A` with the identity at masked steps."""
     if mask is None:
         return A
-    return torch.where(over_time(mask, A), A, torch.eye(A.shape[-1], dtype=A.dtype, device=A.device))
+    return torch.where(
+        over_time(mask, A), A, torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    )
 
 
 def _step(h: Tensor, A_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
@@ -79,14 +87,23 @@ def _step(h: Tensor, A_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(A: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, b.shape[-1], state_dtype(A, b), sequences)
-    inputs = [zero_where_masked(x, sequences.mask) for x in (A, b)]  # a derivative of the loop would multiply NaN by zero
+    inputs = [
+        zero_where_masked(x, sequences.mask) for x in (A, b)
+    ]  # a derivative of the loop would multiply NaN by zero
     h, final = run_loop(_step, inputs, state, b, sequences)
     return h.to(output_dtype(A, b)), final
 
 
-def _adjoint(dh: Tensor, dh_final: Tensor, A: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:
+def _adjoint(
+    dh: Tensor, dh_final: Tensor, A: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences
+) -> Gradients:
     dtype, mask = state_dtype(A, h), sequences.mask
-    A, h, dh, dh_final = identity_where_masked(A.to(dtype), mask), h.to(dtype), dh.to(dtype), dh_final.to(dtype)
+    A, h, dh, dh_final = (
+        identity_where_masked(A.to(dtype), mask),
+        h.to(dtype),
+        dh.to(dtype),
+        dh_final.to(dtype),
+    )
     h0 = state_or_zero(h0, h, h.shape[-1], dtype, sequences)
     back = sequences.unmasked().backwards()
     k, dh0 = SCAN(A.mT, matvec(A.mT, dh), dh_final, back)

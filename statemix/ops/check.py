@@ -12,7 +12,13 @@ from statemix.ops.segments import Sequences
 
 
 def check_block_scan(
-    name: str, X: Tensor, driver_name: str, x: Tensor, initial_state: Tensor | None, sequences: Sequences, input_gates: int = 0
+    name: str,
+    X: Tensor,
+    driver_name: str,
+    x: Tensor,
+    initial_state: Tensor | None,
+    sequences: Sequences,
+    input_gates: int = 0,
 ) -> None:
     """X is (B, T, n, m, m + input_gates) and the driver x is (B, T, n, m)."""
     check_driver(driver_name, x, "(B, T, n, m)")
@@ -23,13 +29,21 @@ def check_block_scan(
 
 
 def check_companion_scan(
-    name: str, X: Tensor, driver_name: str, x: Tensor, initial_state: Tensor | None, sequences: Sequences, input_gates: int = 0
+    name: str,
+    X: Tensor,
+    driver_name: str,
+    x: Tensor,
+    initial_state: Tensor | None,
+    sequences: Sequences,
+    input_gates: int = 0,
 ) -> None:
     """X is (B, T, n, m + input_gates) and the driver x is (B, T, n)."""
     check_driver(driver_name, x, "(B, T, n)")
     check_floating(name, X)
     if X.dim() != 4:
-        raise ValueError(f"`{name}` must have the axes (B, T, n, m{' + 1' * input_gates}), got the shape {tuple(X.shape)}.")
+        raise ValueError(
+            f"`{name}` must have the axes (B, T, n, m{' + 1' * input_gates}), got the shape {tuple(X.shape)}."
+        )
     columns = X.shape[-1]
     check_transition(name, X, driver_name, x, columns)
     check_size(name, columns - input_gates, "order")
@@ -57,7 +71,9 @@ def check_transition(name: str, X: Tensor, driver_name: str, x: Tensor, columns:
 def check_size(name: str, m: int, meaning: str) -> None:
     """`m`, read off the last axis of the tensor called `name`, is at least one."""
     if m < 1:
-        raise ValueError(f"The {meaning} m must be at least 1, got {m} from the last axis of `{name}`.")
+        raise ValueError(
+            f"The {meaning} m must be at least 1, got {m} from the last axis of `{name}`."
+        )
 
 
 def check_choice(name: str, choice: str, known: Iterable[str]) -> None:
@@ -67,7 +83,9 @@ def check_choice(name: str, choice: str, known: Iterable[str]) -> None:
         raise ValueError(f"Unknown {name} {choice!r}. Available: {', '.join(known)}.")
 
 
-def check_sequences(driver_name: str, x: Tensor, m: int, initial_state: Tensor | None, sequences: Sequences) -> None:
+def check_sequences(
+    driver_name: str, x: Tensor, m: int, initial_state: Tensor | None, sequences: Sequences
+) -> None:
     """The optional arguments of a scan agree with its driver, whose first axes are (B, T, n)."""
     B, T, n = x.shape[:3]
     cu_seqlens, mask, _ = sequences
@@ -77,7 +95,12 @@ def check_sequences(driver_name: str, x: Tensor, m: int, initial_state: Tensor |
         check_mask(mask, B, T)
     if initial_state is not None:
         expected = (sequences.count(x), n, m)
-        check_state("initial_state", initial_state, expected, f"`{driver_name}`, whose shape is {tuple(x.shape)}")
+        check_state(
+            "initial_state",
+            initial_state,
+            expected,
+            f"`{driver_name}`, whose shape is {tuple(x.shape)}",
+        )
     for label, y in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens), ("mask", mask)):
         if y is not None:
             check_device(label, y, driver_name, x)
@@ -94,7 +117,9 @@ def check_floating(name: str, x: Tensor) -> None:
     if x.is_complex():
         raise TypeError(f"`{name}` must be real: complex numbers are not supported, got {x.dtype}.")
     if not x.is_floating_point():
-        raise TypeError(f"`{name}` must be floating point, got {x.dtype}. Convert with {name}.float().")
+        raise TypeError(
+            f"`{name}` must be floating point, got {x.dtype}. Convert with {name}.float()."
+        )
 
 
 def check_device(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
@@ -109,24 +134,38 @@ def check_state(name: str, state: Tensor, expected: tuple[int, ...], because: st
     """`state` is a floating tensor of the shape `expected`, which follows from `because`."""
     check_floating(name, state)
     if state.shape != expected:
-        raise ValueError(f"`{name}` must match {because}: expected {expected}, got {tuple(state.shape)}.")
+        raise ValueError(
+            f"`{name}` must match {because}: expected {expected}, got {tuple(state.shape)}."
+        )
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, B: int) -> None:
     if not isinstance(cu_seqlens, Tensor):
-        raise TypeError(f"`cu_seqlens` must be a tensor of bounds, got {type(cu_seqlens).__name__}. Convert with torch.tensor(cu_seqlens).")
-    if cu_seqlens.dim() != 1 or cu_seqlens.shape[0] < 1 or cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise TypeError(
+            f"`cu_seqlens` must be a tensor of bounds, got {type(cu_seqlens).__name__}. Convert with torch.tensor(cu_seqlens)."
+        )
+    if (
+        cu_seqlens.dim() != 1
+        or cu_seqlens.shape[0] < 1
+        or cu_seqlens.dtype not in (torch.int32, torch.int64)
+    ):
         raise ValueError(
             "`cu_seqlens` must be a vector of N + 1 int32 or int64 bounds, from 0 to T, "
             f"got the shape {tuple(cu_seqlens.shape)} and {cu_seqlens.dtype}."
         )
     if B != 1:
-        raise ValueError(f"`cu_seqlens` packs sequences into a batch of one: expected B = 1, got B = {B}. Join them along time first.")
+        raise ValueError(
+            f"`cu_seqlens` packs sequences into a batch of one: expected B = 1, got B = {B}. Join them along time first."
+        )
 
 
 def check_mask(mask: Tensor, B: int, T: int) -> None:
     check_tensor("mask", mask)
     if mask.dtype != torch.bool:
-        raise TypeError(f"`mask` must be torch.bool, True at real steps, got {mask.dtype}. Convert with mask.bool().")
+        raise TypeError(
+            f"`mask` must be torch.bool, True at real steps, got {mask.dtype}. Convert with mask.bool()."
+        )
     if mask.shape != (B, T):
-        raise ValueError(f"`mask` must have one entry a step: expected {(B, T)}, got {tuple(mask.shape)}.")
+        raise ValueError(
+            f"`mask` must have one entry a step: expected {(B, T)}, got {tuple(mask.shape)}."
+        )

@@ -81,7 +81,9 @@ def _step(s: Tensor, a_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(a: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, a.shape[-1], state_dtype(a, b), sequences)
-    inputs = [zero_where_masked(x, sequences.mask) for x in (a, b)]  # a derivative of the loop would multiply NaN by zero
+    inputs = [
+        zero_where_masked(x, sequences.mask) for x in (a, b)
+    ]  # a derivative of the loop would multiply NaN by zero
     h, final = run_loop(_step, inputs, state, b, sequences)
     return h.to(output_dtype(a, b)), final
 
@@ -95,21 +97,29 @@ def _adjoint_step(k: Tensor, a_t: Tensor, dh_t: Tensor, mask_t: Tensor | None) -
     return moved, lambda_t[..., 0]
 
 
-def _adjoint(dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:
+def _adjoint(
+    dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences
+) -> Gradients:
     dtype, mask = state_dtype(a, h), sequences.mask
     h, dh, h0 = h.to(dtype), dh.to(dtype), state_or_zero(h0, h, a.shape[-1], dtype, sequences)
-    lambdas, dh0 = run_loop(_adjoint_step, (a, dh), dh_final.to(dtype, copy=True), h, sequences.backwards())
+    lambdas, dh0 = run_loop(
+        _adjoint_step, (a, dh), dh_final.to(dtype, copy=True), h, sequences.backwards()
+    )
     lambdas = zero_where_masked(lambdas, mask)
     da = lambdas.unsqueeze(-1) * previous(lagged(h, h0, sequences), h0, sequences)
     return zero_where_masked(da, mask).contiguous(), lambdas, dh0
 
 
-def _differentiable_adjoint(dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:
+def _differentiable_adjoint(
+    dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences
+) -> Gradients:
     """The same through companion matrices, where the adjoint is a `block_scan` and so has a gradient of its own."""
     dtype, m = state_dtype(a, h), a.shape[-1]
     h0 = state_or_zero(h0, h, m, dtype, sequences)
     s = lagged(h.to(dtype), h0, sequences)
-    dC, ds, dh0 = block.SCAN.backward(first_entry(dh, m), dh_final, companion_matrix(a.to(dtype)), s, h0, sequences)
+    dC, ds, dh0 = block.SCAN.backward(
+        first_entry(dh, m), dh_final, companion_matrix(a.to(dtype)), s, h0, sequences
+    )
     return dC[..., 0, :], ds[..., 0], dh0
 
 

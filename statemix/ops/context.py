@@ -115,7 +115,9 @@ def gated_companion_scan(
     sequences = own_sequences(v, group, cu_seqlens, mask, reverse)
     check.check_companion_scan("gates", gates, "v", v, initial_state, sequences, input_gates=1)
     check.check_choice("gate function", gate, NORMALISERS)
-    h, final, _ = exchange(with_gates(gated.COMPANION, sequences, gate), group, gates, v, initial_state)
+    h, final, _ = exchange(
+        with_gates(gated.COMPANION, sequences, gate), group, gates, v, initial_state
+    )
     return h, final
 
 
@@ -138,14 +140,21 @@ def expanded_companion_scan(
     check.check_choice("gate function", gate, NORMALISERS)
     if form == "observer":
         w = find_normaliser(gate).forward(zero_where_masked(gates.to(state_dtype(gates, v)), mask))
-        A, b = companion_matrix(w[..., :-1]).mT, first_entry(w[..., -1] * zero_where_masked(v, mask), w.shape[-1] - 1)
+        A, b = (
+            companion_matrix(w[..., :-1]).mT,
+            first_entry(w[..., -1] * zero_where_masked(v, mask), w.shape[-1] - 1),
+        )
         s, final, _ = exchange(plain(block.SCAN, sequences), group, A, b, initial_state)
         return s.to(output_dtype(gates, v)), final
-    h, final, enter = exchange(with_gates(gated.COMPANION, sequences, gate), group, gates, v, initial_state)
+    h, final, enter = exchange(
+        with_gates(gated.COMPANION, sequences, gate), group, gates, v, initial_state
+    )
     return lagged(h, enter.to(h.dtype), sequences), final
 
 
-def own_sequences(x: Tensor, group: Group, cu_seqlens: Tensor | None, mask: Tensor | None, reverse: bool) -> Sequences:
+def own_sequences(
+    x: Tensor, group: Group, cu_seqlens: Tensor | None, mask: Tensor | None, reverse: bool
+) -> Sequences:
     """What of each sequence falls into this rank's part; those that lie elsewhere are empty here, and hand their state on."""
     if cu_seqlens is None:
         return Sequences(None, mask, reverse)
@@ -171,7 +180,9 @@ class OwnScan:
 
     def start(self, X: Tensor, x: Tensor, h0: Tensor | None) -> Tensor:
         """The state before the whole sequence."""
-        return state_or_zero(h0, x, X.shape[-1] - self.input_gates, state_dtype(X, x), self.sequences)
+        return state_or_zero(
+            h0, x, X.shape[-1] - self.input_gates, state_dtype(X, x), self.sequences
+        )
 
 
 def plain(scan: Scan, sequences: Sequences) -> OwnScan:
@@ -186,14 +197,18 @@ def plain(scan: Scan, sequences: Sequences) -> OwnScan:
 def with_gates(scan: gated.GatedScan, sequences: Sequences, gate: str) -> OwnScan:
     return OwnScan(
         lambda gates, v, h0: scan(gates, v, h0, sequences, gate),
-        lambda dh, dh_final, gates, v, h, h0: scan.backward(dh, dh_final, gates, v, h, h0, sequences, gate),
+        lambda dh, dh_final, gates, v, h, h0: scan.backward(
+            dh, dh_final, gates, v, h, h0, sequences, gate
+        ),
         sequences,
         input_gates=1,
     )
 
 
 @torch.compiler.disable
-def exchange(scan: OwnScan, group: Group, X: Tensor, x: Tensor, h0: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def exchange(
+    scan: OwnScan, group: Group, X: Tensor, x: Tensor, h0: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(h of this part, final state of the whole, the state that enters this part)."""
     return _Exchange.apply(scan, group, X, x, h0)
 
@@ -212,7 +227,11 @@ class _Exchange(torch.autograd.Function):
                 enter = state
             state = matvec(P_r, state) + e_r
         h, _ = scan.forward(X, x, enter)
-        ctx.scan, ctx.group, ctx.dtypes = scan, group, (X.dtype, x.dtype, None if h0 is None else h0.dtype)
+        ctx.scan, ctx.group, ctx.dtypes = (
+            scan,
+            group,
+            (X.dtype, x.dtype, None if h0 is None else h0.dtype),
+        )
         ctx.save_for_backward(X, x, h, enter, torch.stack(everyone)[..., :-1])
         return h, state, enter.clone()
 

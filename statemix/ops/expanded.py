@@ -38,15 +38,24 @@ def expanded_companion_scan(
     if form == "observer":
         check.check_companion_scan("gates", gates, "v", v, initial_state, sequences, input_gates=1)
         w = find_normaliser(gate).forward(zero_where_masked(gates.to(state_dtype(gates, v)), mask))
-        s, final = observer_scan(w[..., :-1], w[..., -1] * zero_where_masked(v, mask), initial_state, sequences)
+        s, final = observer_scan(
+            w[..., :-1], w[..., -1] * zero_where_masked(v, mask), initial_state, sequences
+        )
         return s.to(output_dtype(gates, v)), final
-    h, final = gated_companion_scan(gates, v, initial_state, gate=gate, cu_seqlens=cu_seqlens, mask=mask, reverse=reverse)
+    h, final = gated_companion_scan(
+        gates, v, initial_state, gate=gate, cu_seqlens=cu_seqlens, mask=mask, reverse=reverse
+    )
     s0 = state_or_zero(initial_state, v, gates.shape[-1] - 1, h.dtype, sequences)
     return lagged(h, s0, sequences), final
 
 
 def expanded_companion_step(
-    gates_t: Tensor, v_t: Tensor, s: Tensor | None, *, gate: str = "softmax", form: str = "controller"
+    gates_t: Tensor,
+    v_t: Tensor,
+    s: Tensor | None,
+    *,
+    gate: str = "softmax",
+    form: str = "controller",
 ) -> tuple[Tensor, Tensor]:
     """One step in plain torch, from zero if `s` is None: the new s in the inputs' dtype, and as a state."""
     check.check_choice("form", form, FORMS)

@@ -23,9 +23,27 @@ from torch import Tensor
 from statemix.ops import block, check, companion
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import output_and_state, output_dtype, state_dtype
-from statemix.ops.registry import OPS, Gradients, Pair, Scan, cast_each, define_gradient, define_op, empty_outputs, in_transform
+from statemix.ops.registry import (
+    OPS,
+    Gradients,
+    Pair,
+    Scan,
+    cast_each,
+    define_gradient,
+    define_op,
+    empty_outputs,
+    in_transform,
+)
 from statemix.ops.segments import Sequences, zero_where_masked
-from statemix.types import BlockGates, BlockValues, ChannelGates, ChannelValues, Mask, SequenceBounds, States
+from statemix.types import (
+    BlockGates,
+    BlockValues,
+    ChannelGates,
+    ChannelValues,
+    Mask,
+    SequenceBounds,
+    States,
+)
 
 
 def gated_block_scan(
@@ -62,10 +80,14 @@ def gated_companion_scan(
     return COMPANION(gates, v, initial_state, sequences, gate)
 
 
-def gated_block_step(gates_t: Tensor, v_t: Tensor, h: Tensor | None, *, gate: str = "softmax") -> Pair:
+def gated_block_step(
+    gates_t: Tensor, v_t: Tensor, h: Tensor | None, *, gate: str = "softmax"
+) -> Pair:
     """One step in plain torch, from zero if `h` is None: the new h in the inputs' dtype, and as a state."""
     w = find_normaliser(gate).forward(gates_t.to(state_dtype(gates_t, v_t)))
-    h = block.block_step(w[..., :-1], w[..., -1] * v_t, torch.zeros_like(w[..., -1]) if h is None else h)
+    h = block.block_step(
+        w[..., :-1], w[..., -1] * v_t, torch.zeros_like(w[..., -1]) if h is None else h
+    )
     return output_and_state(h, gates_t, v_t)
 
 
@@ -79,19 +101,37 @@ class GatedScan:
     def name(self) -> str:
         return f"gated_{self.scan.name}"
 
-    def __call__(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
+    def __call__(
+        self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str
+    ) -> Pair:
         if in_transform():
             return self.body(gates, v, h0, sequences, gate)
-        h, final = getattr(torch.ops.statemix, self.name)(gates, v.to(state_dtype(gates, v)), h0, *sequences, gate)
+        h, final = getattr(torch.ops.statemix, self.name)(
+            gates, v.to(state_dtype(gates, v)), h0, *sequences, gate
+        )
         return h.to(output_dtype(gates, v)), final
 
-    def body(self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str) -> Pair:
-        w = NORMALISERS[gate].forward(zero_where_masked(gates.to(state_dtype(gates, v)), sequences.mask))
-        h, final = self.scan(w[..., :-1], w[..., -1] * zero_where_masked(v, sequences.mask), h0, sequences)
+    def body(
+        self, gates: Tensor, v: Tensor, h0: Tensor | None, sequences: Sequences, gate: str
+    ) -> Pair:
+        w = NORMALISERS[gate].forward(
+            zero_where_masked(gates.to(state_dtype(gates, v)), sequences.mask)
+        )
+        h, final = self.scan(
+            w[..., :-1], w[..., -1] * zero_where_masked(v, sequences.mask), h0, sequences
+        )
         return h.to(output_dtype(gates, v)), final
 
     def adjoint(
-        self, dh: Tensor, dh_final: Tensor, gates: Tensor, v: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences, gate: str
+        self,
+        dh: Tensor,
+        dh_final: Tensor,
+        gates: Tensor,
+        v: Tensor,
+        h: Tensor,
+        h0: Tensor | None,
+        sequences: Sequences,
+        gate: str,
     ) -> Gradients:
         """(dgates, dv, dh0) by the equations at the top of this file, in the dtype of states."""
         dtype, mask = state_dtype(gates, v), sequences.mask
@@ -103,11 +143,21 @@ class GatedScan:
         return normaliser.vjp(gates, dw).contiguous(), (w[..., -1] * db).contiguous(), dh0
 
     def backward(
-        self, dh: Tensor, dh_final: Tensor, gates: Tensor, v: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences, gate: str
+        self,
+        dh: Tensor,
+        dh_final: Tensor,
+        gates: Tensor,
+        v: Tensor,
+        h: Tensor,
+        h0: Tensor | None,
+        sequences: Sequences,
+        gate: str,
     ) -> Gradients:
         if torch.is_grad_enabled():
             return self.adjoint(dh, dh_final, gates, v, h, h0, sequences, gate)
-        return getattr(torch.ops.statemix, f"{self.name}_backward")(dh, dh_final, gates, v, h, h0, *sequences, gate)
+        return getattr(torch.ops.statemix, f"{self.name}_backward")(
+            dh, dh_final, gates, v, h, h0, *sequences, gate
+        )
 
 
 def define_gated_scan(scan: Scan) -> GatedScan:
@@ -118,11 +168,17 @@ def define_gated_scan(scan: Scan) -> GatedScan:
         return empty_outputs(gates, v, gates.shape[-1] - 1, Sequences(cu_seqlens, mask, reverse))
 
     def adjoint_body(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        dgates, dv, dh0 = gated.adjoint(dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, reverse), gate)
+        dgates, dv, dh0 = gated.adjoint(
+            dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, reverse), gate
+        )
         return dgates.to(gates.dtype), dv.to(v.dtype), dh0
 
     def adjoint_fake(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        return gates.new_empty(gates.shape), v.new_empty(v.shape), dh_final.new_empty(dh_final.shape, dtype=state_dtype(gates, v))
+        return (
+            gates.new_empty(gates.shape),
+            v.new_empty(v.shape),
+            dh_final.new_empty(dh_final.shape, dtype=state_dtype(gates, v)),
+        )
 
     def setup_context(ctx, inputs, output):
         gates, v, h0, cu_seqlens, mask, ctx.reverse, ctx.gate = inputs
@@ -131,14 +187,18 @@ def define_gated_scan(scan: Scan) -> GatedScan:
 
     def backward(ctx, dh, dh_final):
         gates, v, h, h0, cu_seqlens, mask = ctx.saved_tensors
-        gradients = gated.backward(dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, ctx.reverse), ctx.gate)
+        gradients = gated.backward(
+            dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, ctx.reverse), ctx.gate
+        )
         return *cast_each(gradients, ctx.dtypes), None, None, None, None
 
     tail = "Tensor? h0, Tensor? cu_seqlens, Tensor? mask, bool reverse, str gate"
     define_op(
         gated.name,
         f"(Tensor gates, Tensor v, {tail}) -> (Tensor, Tensor)",
-        lambda gates, v, h0, cu, mask, reverse, gate: gated.body(gates, v, h0, Sequences(cu, mask, reverse), gate),
+        lambda gates, v, h0, cu, mask, reverse, gate: gated.body(
+            gates, v, h0, Sequences(cu, mask, reverse), gate
+        ),
         fake,
     )
     define_op(

@@ -19,13 +19,25 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from statemix.kernels.gpu.plan import MAX_SIZE, SHORTEST, Plan, make_plan
 from statemix.kernels.switch import SWITCH, is_switched_on
-from statemix.ops.kernels import SCANS, Call, Scans, op_name, plain_backward, plain_forward, register_scans
+from statemix.ops.kernels import (
+    SCANS,
+    Call,
+    Scans,
+    op_name,
+    plain_backward,
+    plain_forward,
+    register_scans,
+)
 from statemix.ops.lags import lagged
 from statemix.ops.precision import output_dtype
 from statemix.ops.registry import Gradients, Pair, withdraw
 from statemix.ops.segments import Sequences, checked_bounds, previous
 
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}  # of the self-check, over the norm of what is right
+TOLERANCE = {
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}  # of the self-check, over the norm of what is right
 VERDICTS: dict["Kind", str] = {}  # why a kernel failed, empty if it did not
 TOLD: set[str] = set()
 LONGEST = WeakTensorKeyDictionary()  # cu_seqlens to its version and its longest sequence
@@ -41,7 +53,12 @@ def install() -> None:
 
 
 def ops_of_scans() -> list[str]:
-    return [f"{gated}{name}{way}" for name in SCANS for gated in ("", "gated_") for way in ("", "_backward")]
+    return [
+        f"{gated}{name}{way}"
+        for name in SCANS
+        for gated in ("", "gated_")
+        for way in ("", "_backward")
+    ]
 
 
 @cache
@@ -78,16 +95,36 @@ class Kind:
     device: torch.device
 
     def __str__(self) -> str:
-        options = [word for word in ("packed", "masked", "reverse", "chunked") if getattr(self, word)]
+        options = [
+            word for word in ("packed", "masked", "reverse", "chunked") if getattr(self, word)
+        ]
         dtype = str(self.dtypes[0]).removeprefix("torch.")
-        return ", ".join([f"{self.way} of {op_name(self.block, self.gate)}", f"gate {self.gate}", f"m = {self.m}", dtype, *options])
+        return ", ".join(
+            [
+                f"{self.way} of {op_name(self.block, self.gate)}",
+                f"gate {self.gate}",
+                f"m = {self.m}",
+                dtype,
+                *options,
+            ]
+        )
 
 
 def kind_of(call: Call, way: str, plan: Plan) -> Kind:
     cu_seqlens, mask, reverse = call.sequences
     dtypes = (call.X.dtype, call.x.dtype)
     optional = (call.h0 is not None, cu_seqlens is not None, mask is not None)
-    return Kind(way, call.block, call.gate, call.m, dtypes, *optional, reverse, plan.chunk > 0, call.x.device)
+    return Kind(
+        way,
+        call.block,
+        call.gate,
+        call.m,
+        dtypes,
+        *optional,
+        reverse,
+        plan.chunk > 0,
+        call.x.device,
+    )
 
 
 def takes(call: Call, way: str) -> bool:
@@ -110,7 +147,9 @@ def takes(call: Call, way: str) -> bool:
 def tell(reason: str) -> None:
     if reason not in TOLD:
         TOLD.add(reason)
-        warnings.warn(f"{reason}. Plain torch computes this scan instead, far more slowly.", stacklevel=2)
+        warnings.warn(
+            f"{reason}. Plain torch computes this scan instead, far more slowly.", stacklevel=2
+        )
 
 
 def is_capturing(x: Tensor) -> bool:
@@ -126,7 +165,11 @@ def verdict(kind: Kind) -> str:
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else 'without a message'}"
     tolerance = max(TOLERANCE[dtype] for dtype in kind.dtypes)
     worst = max(relative(y, truth) for y, truth in zip(ours, plain, strict=True))
-    return "" if worst <= tolerance else f"it differs from plain torch by {worst:.1e}, more than {tolerance:.0e}"
+    return (
+        ""
+        if worst <= tolerance
+        else f"it differs from plain torch by {worst:.1e}, more than {tolerance:.0e}"
+    )
 
 
 def relative(y: Tensor, truth: Tensor) -> float:
@@ -144,7 +187,9 @@ def run_tiny(kind: Kind) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     if kind.way == "forward":
         return run_forward(call, plan), (h, final)
     h = h.to(dh.dtype)
-    return run_backward(call, h, dh, dh_final, plan), plain_backward(exact, h.double(), dh.double(), dh_final)
+    return run_backward(call, h, dh, dh_final, plan), plain_backward(
+        exact, h.double(), dh.double(), dh_final
+    )
 
 
 def tiny_call(kind: Kind) -> tuple[Call, Tensor, Tensor]:
@@ -156,13 +201,22 @@ def tiny_call(kind: Kind) -> tuple[Call, Tensor, Tensor]:
         return torch.randn(shape, generator=generator).to(kind.device)
 
     driver = (B, T, n, m) if kind.block else (B, T, n)
-    X = draw(*driver, m + (kind.gate is not None)) / (1 if kind.gate not in (None, "none") else m + 1)
+    X = draw(*driver, m + (kind.gate is not None)) / (
+        1 if kind.gate not in (None, "none") else m + 1
+    )
     cu_seqlens = torch.tensor([0, 4, 4, T], device=kind.device) if kind.packed else None
     mask = (torch.arange(B * T).view(B, T) % 3 != 1).to(kind.device) if kind.masked else None
     sequences = Sequences(cu_seqlens, mask, kind.reverse)
     x = draw(*driver).to(kind.dtypes[1])
     state = (sequences.count(x), n, m)
-    call = Call(kind.block, kind.gate, X.to(kind.dtypes[0]), x, draw(*state) if kind.initial else None, sequences)
+    call = Call(
+        kind.block,
+        kind.gate,
+        X.to(kind.dtypes[0]),
+        x,
+        draw(*state) if kind.initial else None,
+        sequences,
+    )
     return call, draw(*driver).to(output_dtype(call.X, x)), draw(*state)
 
 
@@ -171,7 +225,15 @@ def plan_of(call: Call) -> Plan:
     T, cu_seqlens = call.x.shape[1], call.sequences.cu_seqlens
     longest = T if cu_seqlens is None or T < 4 * SHORTEST else longest_of(cu_seqlens, T)
     processors, warp = device_size(call.x.device)
-    return make_plan(call.sequences.count(call.x), longest, call.x.shape[2], call.m, block=call.block, processors=processors, warp=warp)
+    return make_plan(
+        call.sequences.count(call.x),
+        longest,
+        call.x.shape[2],
+        call.m,
+        block=call.block,
+        processors=processors,
+        warp=warp,
+    )
 
 
 @cache
@@ -222,7 +284,9 @@ def run_backward(call: Call, h: Tensor, dh: Tensor, dh_final: Tensor, plan: Plan
 
     problem = scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences, plan)
     with torch.cuda.device_of(call.x):
-        return scans.backward(problem, h, dh, dh_final, broken_lags(call, h), (call.X.dtype, call.x.dtype))
+        return scans.backward(
+            problem, h, dh, dh_final, broken_lags(call, h), (call.X.dtype, call.x.dtype)
+        )
 
 
 def broken_lags(call: Call, h: Tensor) -> Tensor | None:
@@ -230,7 +294,11 @@ def broken_lags(call: Call, h: Tensor) -> Tensor | None:
     if call.block or call.sequences.mask is None:
         return None
     h = h.float()
-    state = h.new_zeros((call.sequences.count(h), h.shape[2], call.m)) if call.h0 is None else call.h0.float()
+    state = (
+        h.new_zeros((call.sequences.count(h), h.shape[2], call.m))
+        if call.h0 is None
+        else call.h0.float()
+    )
     return previous(lagged(h, state, call.sequences), state, call.sequences)
 
 
@@ -242,7 +310,9 @@ def check_all(device: torch.device) -> None:
     if unavailable():
         return
     for block, gate, way in product(SCANS.values(), (None, "softmax"), ("forward", "backward")):
-        kind = Kind(way, block, gate, 4, (torch.float32,) * 2, True, False, False, False, False, device)
+        kind = Kind(
+            way, block, gate, 4, (torch.float32,) * 2, True, False, False, False, False, device
+        )
         VERDICTS.setdefault(kind, verdict(kind))
         if VERDICTS[kind]:
             op = op_name(block, gate) + ("" if way == "forward" else "_backward")

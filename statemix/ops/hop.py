@@ -19,7 +19,14 @@ from statemix.ops import check
 from statemix.ops.block import identity_where_masked, matvec, state_or_zero
 from statemix.ops.precision import output_dtype, state_dtype, without_autocast
 from statemix.ops.registry import define_op
-from statemix.ops.segments import Sequences, checked_bounds, is_first, over_time, sequence_of, zero_where_masked
+from statemix.ops.segments import (
+    Sequences,
+    checked_bounds,
+    is_first,
+    over_time,
+    sequence_of,
+    zero_where_masked,
+)
 from statemix.types import BlockMatrices, BlockValues, Mask, SequenceBounds, States
 
 
@@ -36,7 +43,9 @@ def hop_scan(
     sequences = Sequences(cu_seqlens, mask, reverse)
     check.check_block_scan("A", A, "b", b, initial_state, sequences)
     if cu_seqlens is not None:
-        sequences = sequences._replace(cu_seqlens=torch.ops.statemix.checked_bounds(cu_seqlens, b.shape[1]))
+        sequences = sequences._replace(
+            cu_seqlens=torch.ops.statemix.checked_bounds(cu_seqlens, b.shape[1])
+        )
     h0 = state_or_zero(initial_state, b, b.shape[-1], state_dtype(A, b), sequences)
     with without_autocast(b.device):  # states are float32 under autocast too
         h, final = _scan(A.to(h0.dtype), b.to(h0.dtype), h0, sequences)
@@ -71,7 +80,9 @@ def _padded_sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
     while size < T:
         size *= 2
     first = None if first is None else F.pad(first, (0, size - T))
-    return _sweep(F.pad(A, (0, 0, 0, 0, 0, 0, 0, size - T)), F.pad(b, (0, 0, 0, 0, 0, size - T)), first)[:, :T]
+    return _sweep(
+        F.pad(A, (0, 0, 0, 0, 0, 0, 0, size - T)), F.pad(b, (0, 0, 0, 0, 0, size - T)), first
+    )[:, :T]
 
 
 def fixed(size: int) -> int:
@@ -84,7 +95,12 @@ def _sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
     T = b.shape[1]
     if T <= 1:
         return b
-    even, odd, pairs, later = slice(0, None, 2), slice(1, None, 2), slice(0, T // 2), slice(0, (T - 1) // 2)
+    even, odd, pairs, later = (
+        slice(0, None, 2),
+        slice(1, None, 2),
+        slice(0, T // 2),
+        slice(0, (T - 1) // 2),
+    )
     A_even, b_even = A[:, even], b[:, even]
     A_left, b_left = A_even[:, pairs], b_even[:, pairs]
     A_right, b_right = A[:, odd], b[:, odd]
@@ -116,4 +132,9 @@ def _checked_bounds(cu_seqlens: Tensor, T: int) -> Tensor:
 
 
 # An op, so that compiled code checks the bounds too.
-define_op("checked_bounds", "(Tensor cu_seqlens, SymInt T) -> Tensor", _checked_bounds, lambda cu_seqlens, T: torch.empty_like(cu_seqlens))
+define_op(
+    "checked_bounds",
+    "(Tensor cu_seqlens, SymInt T) -> Tensor",
+    _checked_bounds,
+    lambda cu_seqlens, T: torch.empty_like(cu_seqlens),
+)

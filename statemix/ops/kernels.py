@@ -76,7 +76,9 @@ def ungated_forward(scans: Scans, block: bool) -> Callable[..., Any]:
 
 def gated_forward(scans: Scans, block: bool) -> Callable[..., Any]:
     def kernel(gates, v, h0, cu_seqlens, mask, reverse, gate):
-        return run_forward(scans, Call(block, gate, gates, v, h0, Sequences(cu_seqlens, mask, reverse)))
+        return run_forward(
+            scans, Call(block, gate, gates, v, h0, Sequences(cu_seqlens, mask, reverse))
+        )
 
     return kernel
 
@@ -84,14 +86,26 @@ def gated_forward(scans: Scans, block: bool) -> Callable[..., Any]:
 def ungated_backward(scans: Scans, block: bool) -> Callable[..., Any]:
     def kernel(dh, dh_final, X, h, h0, cu_seqlens, mask, reverse):
         # The driver enters no gradient of a scan whose coefficients are given; h stands in for its shape.
-        return run_backward(scans, Call(block, None, X, h, h0, Sequences(cu_seqlens, mask, reverse)), h, dh, dh_final)
+        return run_backward(
+            scans,
+            Call(block, None, X, h, h0, Sequences(cu_seqlens, mask, reverse)),
+            h,
+            dh,
+            dh_final,
+        )
 
     return kernel
 
 
 def gated_backward(scans: Scans, block: bool) -> Callable[..., Any]:
     def kernel(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        return run_backward(scans, Call(block, gate, gates, v, h0, Sequences(cu_seqlens, mask, reverse)), h, dh, dh_final)
+        return run_backward(
+            scans,
+            Call(block, gate, gates, v, h0, Sequences(cu_seqlens, mask, reverse)),
+            h,
+            dh,
+            dh_final,
+        )
 
     return kernel
 
@@ -120,4 +134,6 @@ def plain_forward(call: Call) -> Pair:
 def plain_backward(call: Call, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
     """What the backward op's own body computes."""
     inputs = (call.X, h) if call.gate is None else (call.X, call.x, h)
-    return BODIES[f"{call.name}_backward"](dh, dh_final, *inputs, call.h0, *call.sequences, *call.gate_argument)
+    return BODIES[f"{call.name}_backward"](
+        dh, dh_final, *inputs, call.h0, *call.sequences, *call.gate_argument
+    )

@@ -15,7 +15,9 @@ from statemix.ops.segments import Sequences, checked_bounds
 Step = Callable[..., tuple[Tensor, Tensor]]
 
 
-def run_loop(step: Step, inputs: Sequence[Tensor], state: Tensor, like: Tensor, sequences: Sequences) -> tuple[Tensor, Tensor]:
+def run_loop(
+    step: Step, inputs: Sequence[Tensor], state: Tensor, like: Tensor, sequences: Sequences
+) -> tuple[Tensor, Tensor]:
     """Run `state, y[t] = step(state, *inputs[:, t], mask[:, t])` through each sequence.
 
     Returns y, of the shape of `like`, and the final states.
@@ -32,10 +34,14 @@ def run_loop(step: Step, inputs: Sequence[Tensor], state: Tensor, like: Tensor, 
         y, final = _run_one(step, part, state[i : i + 1], stop - start, reverse)
         outputs += y
         finals.append(final)
-    return (torch.stack(outputs, 1) if outputs else torch.zeros_like(like, dtype=state.dtype)), torch.cat(finals)
+    return (
+        torch.stack(outputs, 1) if outputs else torch.zeros_like(like, dtype=state.dtype)
+    ), torch.cat(finals)
 
 
-def _run_one(step: Step, inputs: Sequence[Tensor | None], state: Tensor, T: int, reverse: bool) -> tuple[list[Tensor], Tensor]:
+def _run_one(
+    step: Step, inputs: Sequence[Tensor | None], state: Tensor, T: int, reverse: bool
+) -> tuple[list[Tensor], Tensor]:
     columns = [repeat(None, T) if x is None else x.unbind(1) for x in inputs]
     steps = list(zip(*columns, strict=True))
     outputs = []

@@ -115,7 +115,9 @@ def find_normaliser(gate: str) -> Normaliser:
     return NORMALISERS[gate]
 
 
-def normalise(gates: Float[Tensor, "*rows m_plus_1"], gate: str = "softmax") -> Float[Tensor, "*rows m_plus_1"]:
+def normalise(
+    gates: Float[Tensor, "*rows m_plus_1"], gate: str = "softmax"
+) -> Float[Tensor, "*rows m_plus_1"]:
     """Normalise the last axis of `gates` with the gate function named `gate`, in float32 or better, rounded once to their dtype."""
     check.check_floating("gates", gates)
     return find_normaliser(gate).forward(gates.to(state_dtype(gates))).to(gates.dtype)

@@ -39,31 +39,47 @@ class Scan:
 
     name: str
     body: Callable[[Tensor, Tensor, Tensor | None, Sequences], Pair]
-    differentiable_adjoint: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients]
+    differentiable_adjoint: Callable[
+        [Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients
+    ]
 
     def __call__(self, X: Tensor, x: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
         if in_transform():
             return self.body(X, x, h0, sequences)
         return getattr(torch.ops.statemix, self.name)(X, x, h0, *sequences)
 
-    def backward(self, dh: Tensor, dh_final: Tensor, X: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences) -> Gradients:
+    def backward(
+        self,
+        dh: Tensor,
+        dh_final: Tensor,
+        X: Tensor,
+        h: Tensor,
+        h0: Tensor | None,
+        sequences: Sequences,
+    ) -> Gradients:
         if torch.is_grad_enabled():
             return self.differentiable_adjoint(dh, dh_final, X, h, h0, sequences)
-        return getattr(torch.ops.statemix, f"{self.name}_backward")(dh, dh_final, X, h, h0, *sequences)
+        return getattr(torch.ops.statemix, f"{self.name}_backward")(
+            dh, dh_final, X, h, h0, *sequences
+        )
 
 
 def in_transform() -> bool:
     """Whether torch.func or forward-mode differentiation is at work, for which registered ops have no rule: plain torch has."""
     if torch.compiler.is_compiling():
         return False
-    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    return (
+        torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+    )
 
 
 def define_scan(
     name: str,
     body: Callable[[Tensor, Tensor, Tensor | None, Sequences], Pair],
     adjoint: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients],
-    differentiable_adjoint: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients],
+    differentiable_adjoint: Callable[
+        [Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients
+    ],
 ) -> Scan:
     """Register both ops of a scan and tie them together."""
     scan = Scan(name, body, differentiable_adjoint)
@@ -76,7 +92,11 @@ def define_scan(
         return dX.to(X.dtype), dx.to(h.dtype), dh0
 
     def adjoint_fake(dh, dh_final, X, h, h0, *sequences):
-        return X.new_empty(X.shape), h.new_empty(h.shape), dh_final.new_empty(dh_final.shape, dtype=state_dtype(X, h))
+        return (
+            X.new_empty(X.shape),
+            h.new_empty(h.shape),
+            dh_final.new_empty(dh_final.shape, dtype=state_dtype(X, h)),
+        )
 
     def setup_context(ctx, inputs, output):
         X, x, h0, cu_seqlens, mask, ctx.reverse = inputs
@@ -115,7 +135,9 @@ def define_op(name: str, schema: str, body: Callable[..., Any], fake: Callable[.
     BODIES[name] = body
 
 
-def define_gradient(name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]) -> None:
+def define_gradient(
+    name: str, backward: Callable[..., Any], setup_context: Callable[..., Any]
+) -> None:
     """Register the backward formula of `statemix::name`."""
     torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup_context)
 
@@ -136,9 +158,13 @@ def empty_outputs(X: Tensor, x: Tensor, m: int, sequences: Sequences) -> Pair:
     return h, x.new_empty((sequences.count(x), x.shape[2], m), dtype=state_dtype(X, x))
 
 
-def cast_each(gradients: tuple[Tensor, ...], dtypes: list[torch.dtype | None]) -> list[Tensor | None]:
+def cast_each(
+    gradients: tuple[Tensor, ...], dtypes: list[torch.dtype | None]
+) -> list[Tensor | None]:
     """Each gradient in the dtype of its input, None where there was no input."""
-    return [None if dtype is None else g.to(dtype) for g, dtype in zip(gradients, dtypes, strict=True)]
+    return [
+        None if dtype is None else g.to(dtype) for g, dtype in zip(gradients, dtypes, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -32,19 +32,27 @@ class Sequences(NamedTuple):
     def flipped(self, T: int) -> "Sequences":
         """The same sequences after a flip of time, which reverses the order of packed ones too."""
         cu_seqlens = None if self.cu_seqlens is None else T - self.cu_seqlens.flip(0)
-        return Sequences(cu_seqlens, None if self.mask is None else self.mask.flip(1), not self.reverse)
+        return Sequences(
+            cu_seqlens, None if self.mask is None else self.mask.flip(1), not self.reverse
+        )
 
 
 def checked_bounds(cu_seqlens: Tensor, T: int) -> list[int]:
     """The bounds as integers, after checking that they cut 0 .. T into sequences."""
     bounds: list[int] = cu_seqlens.tolist()
     if bounds[0] != 0:
-        raise ValueError(f"`cu_seqlens` must start at 0, got {bounds[0]} first. Prepend a zero to the cumulative lengths.")
+        raise ValueError(
+            f"`cu_seqlens` must start at 0, got {bounds[0]} first. Prepend a zero to the cumulative lengths."
+        )
     for i in range(1, len(bounds)):
         if bounds[i] < bounds[i - 1]:
-            raise ValueError(f"`cu_seqlens` must not decrease, got {bounds[i - 1]} then {bounds[i]} at index {i}. Pass cumulative lengths.")
+            raise ValueError(
+                f"`cu_seqlens` must not decrease, got {bounds[i - 1]} then {bounds[i]} at index {i}. Pass cumulative lengths."
+            )
     if bounds[-1] != T:
-        raise ValueError(f"`cu_seqlens` must end at T = {T}, the length of the packed batch, got {bounds[-1]}.")
+        raise ValueError(
+            f"`cu_seqlens` must end at T = {T}, the length of the packed batch, got {bounds[-1]}."
+        )
     return bounds
 
 
@@ -80,4 +88,8 @@ def over_time(mask: Tensor, like: Tensor) -> Tensor:
 
 def zero_where_masked(x: Tensor, mask: Tensor | None) -> Tensor:
     """`x` with zeros at masked steps, whatever stood there, NaN included."""
-    return x if mask is None else torch.where(over_time(mask, x), x, torch.zeros((), dtype=x.dtype, device=x.device))
+    return (
+        x
+        if mask is None
+        else torch.where(over_time(mask, x), x, torch.zeros((), dtype=x.dtype, device=x.device))
+    )

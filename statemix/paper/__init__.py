@@ -3,4 +3,13 @@
 from statemix.paper.rows import BASELINES, bdlru, block_sizes, hlru, mixer_of, with_row
 from statemix.paper.values import PaperValue, read_values
 
-__all__ = ["BASELINES", "PaperValue", "bdlru", "block_sizes", "hlru", "mixer_of", "read_values", "with_row"]
+__all__ = [
+    "BASELINES",
+    "PaperValue",
+    "bdlru",
+    "block_sizes",
+    "hlru",
+    "mixer_of",
+    "read_values",
+    "with_row",
+]

@@ -29,7 +29,11 @@ def mixer_of(row: str, states: int) -> Mixer:
     kind, _, size = row.partition(" m")
     if kind in ("BD-LRU", "H-LRU") and size.isdigit():
         n, m = max(1, round(states / int(size))), int(size)
-        return ("bdlru", {"n_blocks": n, "block_size": m}) if kind == "BD-LRU" else ("hlru", {"n_channels": n, "order": m})
+        return (
+            ("bdlru", {"n_blocks": n, "block_size": m})
+            if kind == "BD-LRU"
+            else ("hlru", {"n_channels": n, "order": m})
+        )
     heads = {"heads": 2, "head_dim": 32}
     others: dict[str, Mixer] = {
         "LSTM": ("lstm", {"hidden": states}),
@@ -38,7 +42,9 @@ def mixer_of(row: str, states: int) -> Mixer:
         "DeltaProduct4[-1,1]": ("deltaproduct", {**heads, "products": 4}),
     }
     if row not in others:
-        raise ValueError(f"Unknown row {row!r}. Available: BD-LRU m<size>, H-LRU m<size>, {', '.join(others)}.")
+        raise ValueError(
+            f"Unknown row {row!r}. Available: BD-LRU m<size>, H-LRU m<size>, {', '.join(others)}."
+        )
     return others[row]
 
 

@@ -28,6 +28,12 @@ def read_values() -> list[PaperValue]:
     """All of them, in the paper's order."""
     with resources.files("statemix.paper").joinpath("values.csv").open() as file:
         return [
-            PaperValue(TABLES[line["table"]], line["model"], line["task"], float(line["accuracy"]), "commented out" not in line["table"])
+            PaperValue(
+                TABLES[line["table"]],
+                line["model"],
+                line["task"],
+                float(line["accuracy"]),
+                "commented out" not in line["table"],
+            )
             for line in csv.DictReader(file)
         ]

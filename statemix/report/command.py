@@ -21,9 +21,13 @@ def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbou
     files = sorted(path for path in experiments.glob("*.py") if "def cells" in path.read_text())
     files.sort(key=lambda path: not path.stem.startswith("table"))
     if not files:
-        raise FileNotFoundError(f"There are no experiments in {experiments}. Run this in a clone, or name a directory with --experiments.")
+        raise FileNotFoundError(
+            f"There are no experiments in {experiments}. Run this in a clone, or name a directory with --experiments."
+        )
     if not ledger.is_file():
-        raise FileNotFoundError(f"There is no ledger {ledger}. Run `statemix sweep` first, or name one with --ledger.")
+        raise FileNotFoundError(
+            f"There is no ledger {ledger}. Run `statemix sweep` first, or name one with --ledger."
+        )
     places, complaints = gather(files, Ledger(ledger))
     for complaint in complaints:
         ERRORS.print(complaint, markup=False, style="yellow")
@@ -35,7 +39,9 @@ def print_coverage(experiments: Path, ledger: Path) -> None:
     print(coverage(found))
 
 
-def update_documents(experiments: Path, ledger: Path, language: Path, documents: tuple[Path, ...]) -> None:
+def update_documents(
+    experiments: Path, ledger: Path, language: Path, documents: tuple[Path, ...]
+) -> None:
     places, found = collect(experiments, ledger)
     runs = read_language(language)
     for path in documents:
@@ -51,14 +57,18 @@ def write_report(experiments: Path, ledger: Path, bench: Path, language: Path, o
         write_atomically(out / f"{name}.md", markdown(grid).encode())
         write_atomically(out / f"{name}.tex", latex(grid).encode())
     if runs:
-        write_atomically(out / "language.md", "\n".join(panel(runs) for panel in PANELS.values()).encode())
+        write_atomically(
+            out / "language.md", "\n".join(panel(runs) for panel in PANELS.values()).encode()
+        )
     write_atomically(out / "values.csv", comma_separated(found).encode())
     summary = coverage(found).splitlines()[-1]
     try:
         from statemix.report.figures import draw_figures, draw_throughput
     except ImportError as error:
         write_report_page(out / "index.html", places, found, summary, [])
-        raise SystemExit("statemix: figures need matplotlib. Install it with: pip install 'statemix[plot]'") from error
+        raise SystemExit(
+            "statemix: figures need matplotlib. Install it with: pip install 'statemix[plot]'"
+        ) from error
     drawn = draw_figures(places, out) + draw_throughput(bench, out) + draw_language(runs, out)
     write_report_page(out / "index.html", places, found, summary, drawn)
     print(f"{len(grids(found))} tables, {len(drawn)} figures and index.html are in {out}.")

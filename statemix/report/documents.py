@@ -21,36 +21,60 @@ from statemix.report.tables import coverage, furthest, grids, markdown
 from statemix.sweep import Entry
 from statemix.train.checkpoint import write_atomically
 
-REGION = re.compile(r"<!-- (?P<name>[^\n]+?) -->\n(?:(?!<!-- [^\n]+? -->\n).)*?<!-- end -->(?:\n|\Z)", re.DOTALL)
+REGION = re.compile(
+    r"<!-- (?P<name>[^\n]+?) -->\n(?:(?!<!-- [^\n]+? -->\n).)*?<!-- end -->(?:\n|\Z)", re.DOTALL
+)
 
 
 def runs_table(places: list[Place]) -> str:
     """A line for each variant of each place that has been run."""
-    lines = ["| model | task | recipe | runs | mean ± sd | best | median CPU s |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| model | task | recipe | runs | mean ± sd | best | median CPU s |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for place in places:
         for measured in place.measured:
-            choice, seconds = measured.choice, statistics.median(result_of(entry)["cpu_seconds"] for entry in measured.entries)
+            choice, seconds = (
+                measured.choice,
+                statistics.median(result_of(entry)["cpu_seconds"] for entry in measured.entries),
+            )
             spread = f" ± {choice.deviation:.3f}" if choice.seeds > 1 else ""
-            numbers = f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
-            lines.append(f"| {cell(place.row)} | {cell(place.column)} | {cell(measured.variant)} | {numbers} |")
+            numbers = (
+                f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
+            )
+            lines.append(
+                f"| {cell(place.row)} | {cell(place.column)} | {cell(measured.variant)} | {numbers} |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def lengths_table(places: list[Place]) -> str:
     """The worst seed at each length."""
-    rows = [(place, [by_length for entry in place.best.entries if (by_length := curve_of(entry))]) for place in places if place.best]
+    rows = [
+        (place, [by_length for entry in place.best.entries if (by_length := curve_of(entry))])
+        for place in places
+        if place.best
+    ]
     lengths = sorted({int(length) for _, curves in rows for curve in curves for length in curve})
-    lines = [f"| model | task | seeds | {' | '.join(map(str, lengths))} |", f"|---|---|---|{'---|' * len(lengths)}"]
+    lines = [
+        f"| model | task | seeds | {' | '.join(map(str, lengths))} |",
+        f"|---|---|---|{'---|' * len(lengths)}",
+    ]
     for place, curves in rows:
         if curves:
             worst = (worst_at(str(length), curves) for length in lengths)
-            lines.append(f"| {cell(place.row)} | {cell(place.column)} | {len(curves)} | {' | '.join(f'{value:.3f}' for value in worst)} |")
+            lines.append(
+                f"| {cell(place.row)} | {cell(place.column)} | {len(curves)} | {' | '.join(f'{value:.3f}' for value in worst)} |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def worst_at(length: str, curves: list[dict[str, float]]) -> float:
     """The lowest of what was measured at a length, NaN where nothing was."""
-    return min((curve[length] for curve in curves if not math.isnan(curve.get(length, math.nan))), default=math.nan)
+    return min(
+        (curve[length] for curve in curves if not math.isnan(curve.get(length, math.nan))),
+        default=math.nan,
+    )
 
 
 def cell(text: str) -> str:
@@ -60,8 +84,13 @@ def cell(text: str) -> str:
 
 def within_table(places: list[Place], found: list[Neighbour]) -> str:
     """The length of the test beside all lengths of training, where both were measured, and what the paper has."""
-    lines = ["| model | task | recipe | at the longest | over all lengths | paper |", "|---|---|---|---|---|---|"]
-    paper = {(each.paper.table, each.paper.row, each.paper.column): each.paper.accuracy for each in found}
+    lines = [
+        "| model | task | recipe | at the longest | over all lengths | paper |",
+        "|---|---|---|---|---|---|",
+    ]
+    paper = {
+        (each.paper.table, each.paper.row, each.paper.column): each.paper.accuracy for each in found
+    }
     for place in places:
         for measured in place.measured:
             within = result_of(measured.chosen).get("measured", {}).get("within")
@@ -76,7 +105,9 @@ def curve_of(entry: Entry) -> dict[str, float]:
     return result_of(entry).get("measured", {}).get("by_length", {})
 
 
-def render(name: str, places: list[Place], found: list[Neighbour], language: list[LanguageRun]) -> str:
+def render(
+    name: str, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
+) -> str:
     """The text of a region."""
     kind, _, experiment = name.rpartition(" ")
     own = [place for place in places if place.experiment == experiment]
@@ -94,13 +125,28 @@ def render(name: str, places: list[Place], found: list[Neighbour], language: lis
         return PANELS[name](language)
     if name in ("coverage", "furthest"):
         return furthest(found) if name == "furthest" else coverage(found) + "\n"
-    known = [*tables, *PANELS, "coverage", "furthest", "runs <experiment>", "lengths <experiment>", "within <experiment>"]
+    known = [
+        *tables,
+        *PANELS,
+        "coverage",
+        "furthest",
+        "runs <experiment>",
+        "lengths <experiment>",
+        "within <experiment>",
+    ]
     raise ValueError(f"Unknown region {name!r} in a document. Available: {', '.join(known)}.")
 
 
-def update_document(path: Path, places: list[Place], found: list[Neighbour], language: list[LanguageRun]) -> None:
+def update_document(
+    path: Path, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
+) -> None:
     """Render every region of a document anew."""
     text = path.read_text()
-    fresh = REGION.sub(lambda match: f"<!-- {match['name']} -->\n{render(match['name'], places, found, language)}<!-- end -->\n", text)
+    fresh = REGION.sub(
+        lambda match: (
+            f"<!-- {match['name']} -->\n{render(match['name'], places, found, language)}<!-- end -->\n"
+        ),
+        text,
+    )
     if fresh != text:
         write_atomically(path, fresh.encode())

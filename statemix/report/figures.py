@@ -31,11 +31,21 @@ def by_size(axis: Any, places: list[Place]) -> None:
     """Accuracy against m: a line for each column of each layer."""
     for kind, style in zip(KINDS, ("-", "--"), strict=True):
         for column in dict.fromkeys(place.column for place in places):
-            found = [(size_of(p.row), p.best) for p in places if p.column == column and p.row.startswith(kind) and p.best is not None]
-            points = sorted((m, *mean_and_spread(best)) for m, best in found if m is not None and best is not None)
+            found = [
+                (size_of(p.row), p.best)
+                for p in places
+                if p.column == column and p.row.startswith(kind) and p.best is not None
+            ]
+            points = sorted(
+                (m, *mean_and_spread(best))
+                for m, best in found
+                if m is not None and best is not None
+            )
             if points:
                 sizes, means, spreads = zip(*points, strict=True)
-                axis.errorbar(sizes, means, spreads, linestyle=style, capsize=2, label=f"{kind}, {column}")
+                axis.errorbar(
+                    sizes, means, spreads, linestyle=style, capsize=2, label=f"{kind}, {column}"
+                )
     axis.set(xlabel="block size or order m", ylabel="accuracy", xscale="log")
     ticks = sorted({m for m in (size_of(place.row) for place in places) if m is not None})
     axis.set_xticks(ticks, [str(m) for m in ticks])
@@ -44,13 +54,23 @@ def by_size(axis: Any, places: list[Place]) -> None:
 
 def by_parameters(axis: Any, places: list[Place]) -> None:
     """Accuracy against parameters: a line for each column of each layer, convolutions among them, and points for baselines."""
-    for kind, style in zip((*KINDS, "Conv", *BASELINES), ("-", "--", ":", *[""] * len(BASELINES)), strict=True):
+    for kind, style in zip(
+        (*KINDS, "Conv", *BASELINES), ("-", "--", ":", *[""] * len(BASELINES)), strict=True
+    ):
         for column in dict.fromkeys(place.column for place in places):
-            found = [p.best for p in places if p.column == column and p.row.startswith(kind) and p.best is not None]
-            points = sorted((result_of(best.chosen)["parameters"], *mean_and_spread(best)) for best in found)
+            found = [
+                p.best
+                for p in places
+                if p.column == column and p.row.startswith(kind) and p.best is not None
+            ]
+            points = sorted(
+                (result_of(best.chosen)["parameters"], *mean_and_spread(best)) for best in found
+            )
             if points:
                 sizes, means, spreads = zip(*points, strict=True)
-                axis.errorbar(sizes, means, spreads, linestyle=style, capsize=2, label=f"{kind}, {column}")
+                axis.errorbar(
+                    sizes, means, spreads, linestyle=style, capsize=2, label=f"{kind}, {column}"
+                )
     axis.set(xlabel="parameters", ylabel="accuracy", xscale="log")
 
 
@@ -58,8 +78,16 @@ def by_states(axis: Any, places: list[Place]) -> None:
     """Accuracy against hidden size, whose number the column names; the first task of those there."""
     for row in dict.fromkeys(place.row for place in places):
         for task, style in (("compress", "-"), ("copy", "--")):
-            found = [p for p in places if p.row == row and p.column.startswith(task) and p.best is not None]
-            points = sorted((int(p.column.split()[1]), mean_and_spread(p.best)[0]) for p in found if p.best is not None)
+            found = [
+                p
+                for p in places
+                if p.row == row and p.column.startswith(task) and p.best is not None
+            ]
+            points = sorted(
+                (int(p.column.split()[1]), mean_and_spread(p.best)[0])
+                for p in found
+                if p.best is not None
+            )
             if points:
                 axis.plot(*zip(*points, strict=True), linestyle=style, label=f"{row}, {task}")
     axis.set(xlabel="states", ylabel="accuracy", xscale="log")
@@ -69,11 +97,21 @@ def by_examples(axis: Any, places: list[Place]) -> None:
     """Accuracy against training sequences."""
     for group, style in (("S3", "-"), ("S4", "--")):
         for row in dict.fromkeys(place.row for place in places):
-            found = [p for p in places if p.row == row and p.column.startswith(group) and p.best is not None]
-            points = sorted((int(p.column.split()[1]), *mean_and_spread(p.best)) for p in found if p.best is not None)
+            found = [
+                p
+                for p in places
+                if p.row == row and p.column.startswith(group) and p.best is not None
+            ]
+            points = sorted(
+                (int(p.column.split()[1]), *mean_and_spread(p.best))
+                for p in found
+                if p.best is not None
+            )
             if points:
                 counts, means, spreads = zip(*points, strict=True)
-                axis.errorbar(counts, means, spreads, linestyle=style, capsize=2, label=f"{row}, {group}")
+                axis.errorbar(
+                    counts, means, spreads, linestyle=style, capsize=2, label=f"{row}, {group}"
+                )
     axis.set(xlabel="training sequences", ylabel="accuracy", xscale="log")
 
 
@@ -82,9 +120,15 @@ def by_length(axis: Any, places: list[Place]) -> None:
     for place in places:
         if place.best is None:
             continue
-        curves = [result_of(entry)["measured"]["by_length"] for entry in place.best.entries if "measured" in result_of(entry)]
+        curves = [
+            result_of(entry)["measured"]["by_length"]
+            for entry in place.best.entries
+            if "measured" in result_of(entry)
+        ]
         lengths = sorted({int(length) for curve in curves for length in curve})
-        middle = [sorted(curve[str(length)] for curve in curves)[len(curves) // 2] for length in lengths]
+        middle = [
+            sorted(curve[str(length)] for curve in curves)[len(curves) // 2] for length in lengths
+        ]
         if lengths:
             axis.plot(lengths, middle, label=f"{place.row}, {place.column}")
     axis.set(xlabel="length of test sequences", ylabel="accuracy", xscale="log")
@@ -104,17 +148,35 @@ def by_seed(axis: Any, places: list[Place]) -> None:
 
 def by_cost(axis: Any, places: list[Place]) -> None:
     """Mean accuracy over a row's columns against the mean operations of a recurrent step of the same runs: the paper's, and counted."""
-    wanted = {value.column for value in read_values() if value.table == places[0].experiment} - {"overall"}
+    wanted = {value.column for value in read_values() if value.table == places[0].experiment} - {
+        "overall"
+    }
     for row in dict.fromkeys(place.row for place in places):
-        found = [place.best for place in places if place.row == row and place.column in wanted and place.best is not None]
+        found = [
+            place.best
+            for place in places
+            if place.row == row and place.column in wanted and place.best is not None
+        ]
         if len(found) == len(wanted):
             costs = [step_cost(ModelConfig(**best.chosen.config["model"])) for best in found]
             accuracy = statistics.mean(best.accuracy for best in found)
-            formula, counted = statistics.mean(c.formula for c in costs), statistics.mean(c.counted for c in costs)
+            formula, counted = (
+                statistics.mean(c.formula for c in costs),
+                statistics.mean(c.counted for c in costs),
+            )
             (mark,) = axis.plot(formula, accuracy, linestyle="", label=row)
-            axis.plot([formula, counted], [accuracy, accuracy], marker="", linewidth=1, alpha=0.6, color=mark.get_color())
+            axis.plot(
+                [formula, counted],
+                [accuracy, accuracy],
+                marker="",
+                linewidth=1,
+                alpha=0.6,
+                color=mark.get_color(),
+            )
     axis.set(
-        xlabel="FLOPs of a recurrent step by the paper's formulas; lines lead to what was counted", ylabel="mean accuracy", xscale="log"
+        xlabel="FLOPs of a recurrent step by the paper's formulas; lines lead to what was counted",
+        ylabel="mean accuracy",
+        xscale="log",
     )
 
 
@@ -124,8 +186,21 @@ def on_the_plane(axis: Any, places: list[Place]) -> None:
         measured = place.best and result_of(place.best.chosen).get("measured")
         if measured:
             points = [z for step in measured["eigenvalues"] for z in step]
-            axis.plot(*zip(*points, strict=True), linestyle="", markersize=3, alpha=0.5, markeredgewidth=0, label=place.row)
-    axis.set(xlabel="real part", ylabel="imaginary part", xlim=(-1.05, 1.05), ylim=(-1.05, 1.05), aspect="equal")
+            axis.plot(
+                *zip(*points, strict=True),
+                linestyle="",
+                markersize=3,
+                alpha=0.5,
+                markeredgewidth=0,
+                label=place.row,
+            )
+    axis.set(
+        xlabel="real part",
+        ylabel="imaginary part",
+        xlim=(-1.05, 1.05),
+        ylim=(-1.05, 1.05),
+        aspect="equal",
+    )
 
 
 def where(wanted: Callable[[Place], bool], draw: Draw) -> Draw:
@@ -133,9 +208,17 @@ def where(wanted: Callable[[Place], bool], draw: Draw) -> Draw:
     return lambda axis, places: draw(axis, [place for place in places if wanted(place)])
 
 
-FIGURES: dict[str, tuple[str, Draw]] = {  # name of the figure: the experiment it is drawn from, and how
-    "fig_normalisation": ("fig_normalisation", where(lambda place: "AdamW" not in place.column, by_size)),
-    "fig_normalisation_adamw": ("fig_normalisation", where(lambda place: "AdamW" in place.column, by_size)),
+FIGURES: dict[
+    str, tuple[str, Draw]
+] = {  # name of the figure: the experiment it is drawn from, and how
+    "fig_normalisation": (
+        "fig_normalisation",
+        where(lambda place: "AdamW" not in place.column, by_size),
+    ),
+    "fig_normalisation_adamw": (
+        "fig_normalisation",
+        where(lambda place: "AdamW" in place.column, by_size),
+    ),
     "fig_selectivity": ("fig_selectivity", by_size),
     "fig_selectivity_parameters": ("fig_selectivity", by_parameters),
     "fig_mad": ("table_mad", by_size),
@@ -165,7 +248,12 @@ def draw_figures(places: list[Place], out: Path) -> list[Path]:
         figure, (axis,) = blank(1, 8, 5)
         draw(axis, own)
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5), markerscale=1 if name != "fig_eigenvalues" else 3)
+            axis.legend(
+                fontsize=7,
+                loc="center left",
+                bbox_to_anchor=(1, 0.5),
+                markerscale=1 if name != "fig_eigenvalues" else 3,
+            )
         axis.set_title(name.removeprefix("fig_").replace("_", " "), loc="left")
         written += save(figure, out, name)
     return written
@@ -177,17 +265,42 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
     if not path.is_file():
         return []
     lines = list(
-        {(line["setting"], line["entrant"]): line for line in map(json.loads, path.read_text().splitlines())}.values()
+        {
+            (line["setting"], line["entrant"]): line
+            for line in map(json.loads, path.read_text().splitlines())
+        }.values()
     )  # the last of each
     figure, (a, b, c) = blank(3, 15, 4.5)
-    draw_curves(a, [(line["entrant"], number_of("m", line["setting"]), line) for line in lines if line["setting"].startswith("a:")])
+    draw_curves(
+        a,
+        [
+            (line["entrant"], number_of("m", line["setting"]), line)
+            for line in lines
+            if line["setting"].startswith("a:")
+        ],
+    )
     a.set(xlabel="block size m, 128 blocks, 2,048 steps", xscale="log", yscale="log")
-    name_ticks(a, [number_of("m", line["setting"]) for line in lines if line["setting"].startswith("a:")])
-    draw_curves(b, [(line["entrant"], number_of("T", line["setting"]), line) for line in lines if line["setting"].startswith("b:")])
+    name_ticks(
+        a, [number_of("m", line["setting"]) for line in lines if line["setting"].startswith("a:")]
+    )
+    draw_curves(
+        b,
+        [
+            (line["entrant"], number_of("T", line["setting"]), line)
+            for line in lines
+            if line["setting"].startswith("b:")
+        ],
+    )
     b.set(xlabel="steps, 768 states", xscale="log", yscale="log")
-    name_ticks(b, [number_of("T", line["setting"]) for line in lines if line["setting"].startswith("b:")])
+    name_ticks(
+        b, [number_of("T", line["setting"]) for line in lines if line["setting"].startswith("b:")]
+    )
     layers = [line for line in lines if line["setting"].startswith("c:")][::-1]
-    c.plot([tokens_per_second(line) for line in layers], [line["entrant"] for line in layers], linestyle="")
+    c.plot(
+        [tokens_per_second(line) for line in layers],
+        [line["entrant"] for line in layers],
+        linestyle="",
+    )
     c.set(xlabel="tokens a second of layers with as many parameters", xscale="log")
     c.grid(axis="x", alpha=0.3)
     c.tick_params(axis="x", which="both", labelrotation=45)

@@ -50,7 +50,11 @@ class Place:
     def best(self) -> Measured | None:
         """The variant whose chosen run validates best; of the paper's size if any is, which is the comparison to make."""
         full = [m for m in self.measured if m.variant.endswith(FULL_SIZE)]
-        return max(full or self.measured, key=lambda m: result_of(m.chosen)["validation"]["token"], default=None)
+        return max(
+            full or self.measured,
+            key=lambda m: result_of(m.chosen)["validation"]["token"],
+            default=None,
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,10 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
         by_place: dict[tuple[str, str], list[Cell]] = defaultdict(list)
         for cell in cells_of(path, done):
             by_place[cell.row, cell.column].append(cell)
-        places += [make_place(path.stem, row, column, cells, done) for (row, column), cells in by_place.items()]
+        places += [
+            make_place(path.stem, row, column, cells, done)
+            for (row, column), cells in by_place.items()
+        ]
     return places, complaints
 
 
@@ -96,26 +103,46 @@ def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     """All cells of laptop scale, and those of the paper's that have been run; each run once."""
     scales = load_scales(path)
     run = {(entry.config["task"], entry.config["model"]["width"]) for entry in done.values()}
-    likely = [cell for cell in scales.get("paper", []) if (cell.config.task, cell.config.model.width) in run]  # ids of thousands take long
-    full = [replace(cell, variant=f"{cell.variant}, {FULL_SIZE}") for cell in likely if cell.config.id in done]
+    likely = [
+        cell
+        for cell in scales.get("paper", [])
+        if (cell.config.task, cell.config.model.width) in run
+    ]  # ids of thousands take long
+    full = [
+        replace(cell, variant=f"{cell.variant}, {FULL_SIZE}")
+        for cell in likely
+        if cell.config.id in done
+    ]
     known = {cell.config.id for cell in full}
     smaller = [cell for cell in scales["laptop"] if cell.config.id not in known]
     return {(cell.row, cell.column, cell.config.id): cell for cell in [*full, *smaller]}.values()
 
 
-def make_place(experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]) -> Place:
+def make_place(
+    experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]
+) -> Place:
     variants: dict[str, list[Entry]] = defaultdict(list)
     for cell in cells:
         if cell.config.id in done:
             variants[cell.variant].append(done[cell.config.id])
-    return Place(experiment, row, column, len(cells), tuple(measure(variant, entries) for variant, entries in variants.items()))
+    return Place(
+        experiment,
+        row,
+        column,
+        len(cells),
+        tuple(measure(variant, entries) for variant, entries in variants.items()),
+    )
 
 
 def measure(variant: str, entries: list[Entry]) -> Measured:
     """The run that validates best, and those that differ from it by their seed."""
     chosen = max(entries, key=lambda entry: result_of(entry)["validation"]["token"])
     cell = cell_of(chosen)
-    same = [entry for entry in entries if entry.config["lr"] == chosen.config["lr"] and cell_of(entry) == cell]
+    same = [
+        entry
+        for entry in entries
+        if entry.config["lr"] == chosen.config["lr"] and cell_of(entry) == cell
+    ]
     (choice,) = choose(same)
     return Measured(variant, choice, tuple(same))
 
@@ -123,9 +150,18 @@ def measure(variant: str, entries: list[Entry]) -> Measured:
 def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]:
     """Every number of the paper with ours."""
     found = {(place.experiment, place.row, place.column): place for place in places}
-    columns = {table: [v.column for v in values if v.table == table and v.column != "overall"] for table in {v.table for v in values}}
+    columns = {
+        table: [v.column for v in values if v.table == table and v.column != "overall"]
+        for table in {v.table for v in values}
+    }
     return [
-        average(value, [found.get((value.table, value.row, column)) for column in dict.fromkeys(columns[value.table])])
+        average(
+            value,
+            [
+                found.get((value.table, value.row, column))
+                for column in dict.fromkeys(columns[value.table])
+            ],
+        )
         if value.column == "overall"
         else neighbour(value, found.get((value.table, value.row, value.column)))
         for value in values
@@ -136,7 +172,14 @@ def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
     best = None if place is None else place.best
     if best is None:
         return Neighbour(value)
-    return Neighbour(value, best.accuracy, best.choice.mean, best.choice.deviation, len(best.entries), best.variant)
+    return Neighbour(
+        value,
+        best.accuracy,
+        best.choice.mean,
+        best.choice.deviation,
+        len(best.entries),
+        best.variant,
+    )
 
 
 def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
@@ -146,4 +189,10 @@ def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
     if len(numbers) < len(each):
         return Neighbour(value)
     mean = sum(one.mean for one in each) / len(each)
-    return Neighbour(value, sum(numbers) / len(numbers), mean, runs=sum(one.runs for one in each), variant="mean of the columns")
+    return Neighbour(
+        value,
+        sum(numbers) / len(numbers),
+        mean,
+        runs=sum(one.runs for one in each),
+        variant="mean of the columns",
+    )

@@ -15,9 +15,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-KINDS = {"bdlru": "BD-LRU", "hlru": "H-LRU", "lstm": "LSTM", "mamba2": "Mamba-2", "deltanet": "DeltaNet"}
+KINDS = {
+    "bdlru": "BD-LRU",
+    "hlru": "H-LRU",
+    "lstm": "LSTM",
+    "mamba2": "Mamba-2",
+    "deltanet": "DeltaNet",
+}
 FIELDS = ("panels", "name", "config", "result", "cpu_seconds")
-SAME = ("data", "steps", "batch", "length", "optimiser")  # what runs that are compared have in common
+SAME = (
+    "data",
+    "steps",
+    "batch",
+    "length",
+    "optimiser",
+)  # what runs that are compared have in common
 
 
 @dataclass(frozen=True)
@@ -33,14 +45,18 @@ class LanguageRun:
     lr: float
     perplexity: float
     bits_per_byte: float
-    tokens_per_cpu_second: float | None  # None of a run that was interrupted, whose time is not known
+    tokens_per_cpu_second: (
+        float | None
+    )  # None of a run that was interrupted, whose time is not known
     seeds: int = 1
     spread: float = 0.0  # standard deviation of perplexity over seeds
 
     @property
     def shown(self) -> str:
         """Perplexity, and if there is more than one seed their spread and number."""
-        return f"{self.perplexity:.2f}" + (f" ± {self.spread:.2f} [{self.seeds}]" if self.seeds > 1 else "")
+        return f"{self.perplexity:.2f}" + (
+            f" ± {self.spread:.2f} [{self.seeds}]" if self.seeds > 1 else ""
+        )
 
     @property
     def label(self) -> str:
@@ -55,7 +71,9 @@ def read_language(path: Path) -> list[LanguageRun]:
     for name in SAME:
         found = {line["config"][name] for line in lines}
         if len(found) > 1:
-            raise ValueError(f"The runs of {path} cannot be compared: their `{name}` is {', '.join(map(str, sorted(found)))}. Keep one.")
+            raise ValueError(
+                f"The runs of {path} cannot be compared: their `{name}` is {', '.join(map(str, sorted(found)))}. Keep one."
+            )
     groups: dict[tuple[str, float], list[LanguageRun]] = defaultdict(list)
     for run in runs:
         groups[run.name, run.lr].append(run)
@@ -79,7 +97,9 @@ def mean_of(runs: list[LanguageRun]) -> LanguageRun:
 def parse(line: dict[str, Any], place: str) -> LanguageRun:
     missing = [name for name in FIELDS if name not in line]
     if missing:
-        raise ValueError(f"{place} lacks {', '.join(missing)}: is it a run of experiments/lm_small.py?")
+        raise ValueError(
+            f"{place} lacks {', '.join(missing)}: is it a run of experiments/lm_small.py?"
+        )
     model, result = line["config"]["model"], line["result"]
     m = model["options"].get("block_size", model["options"].get("order"))
     heads = model["options"].get("n_blocks", model["options"].get("n_channels"))
@@ -93,7 +113,9 @@ def parse(line: dict[str, Any], place: str) -> LanguageRun:
         lr=line["config"]["lr"],
         perplexity=result["perplexity"],
         bits_per_byte=result["bits_per_byte"],
-        tokens_per_cpu_second=None if line["cpu_seconds"] is None else result["tokens"] / line["cpu_seconds"],
+        tokens_per_cpu_second=None
+        if line["cpu_seconds"] is None
+        else result["tokens"] / line["cpu_seconds"],
     )
 
 
@@ -107,14 +129,24 @@ def best_of_each(runs: Iterable[LanguageRun]) -> list[LanguageRun]:
 
 def speed_of(name: str, runs: list[LanguageRun]) -> float | None:
     """Tokens a CPU second of a model, over its learning rates."""
-    speeds = [run.tokens_per_cpu_second for run in runs if run.name == name and run.tokens_per_cpu_second is not None]
+    speeds = [
+        run.tokens_per_cpu_second
+        for run in runs
+        if run.name == name and run.tokens_per_cpu_second is not None
+    ]
     return statistics.median(speeds) if speeds else None
 
 
 def panel_a(runs: list[LanguageRun]) -> str:
     """A line for each model: its perplexity at each learning rate, and the best, ± the spread over [n] seeds."""
     rates = sorted({run.lr for run in runs if "a" in run.panels})
-    names = ["model", "parameters", *(f"lr {lr:g}" for lr in rates), "best perplexity", "bits per byte"]
+    names = [
+        "model",
+        "parameters",
+        *(f"lr {lr:g}" for lr in rates),
+        "best perplexity",
+        "bits per byte",
+    ]
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
     for best in best_of_each(run for run in runs if "a" in run.panels):
         at = {run.lr: f"{run.perplexity:.2f}" for run in runs if run.name == best.name}
@@ -139,14 +171,23 @@ def with_widths(runs: list[LanguageRun], rates: set[float]) -> list[LanguageRun]
 
 def panel_c(runs: list[LanguageRun]) -> str:
     """Time beside perplexity."""
-    lines = ["| model | parameters | tokens per CPU second | best perplexity |", "|---|---|---|---|"]
+    lines = [
+        "| model | parameters | tokens per CPU second | best perplexity |",
+        "|---|---|---|---|",
+    ]
     for best in best_of_each(run for run in runs if "c" in run.panels):
         speed = speed_of(best.name, runs)
-        lines.append(f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.shown} |")
+        lines.append(
+            f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.shown} |"
+        )
     return "\n".join(lines) + "\n"
 
 
-PANELS: dict[str, Callable[[list[LanguageRun]], str]] = {"language a": panel_a, "language b": panel_b, "language c": panel_c}
+PANELS: dict[str, Callable[[list[LanguageRun]], str]] = {
+    "language a": panel_a,
+    "language b": panel_b,
+    "language c": panel_c,
+}
 
 
 def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
@@ -166,7 +207,11 @@ def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel a: a line for each layer, and a level for each mixer that has no m."""
     best = best_of_each(run for run in runs if "a" in run.panels)
     for mixer, style in (("bdlru", "-"), ("hlru", "--")):
-        points = sorted((run.m, run.perplexity, run.spread) for run in best if run.mixer == mixer and run.m is not None)
+        points = sorted(
+            (run.m, run.perplexity, run.spread)
+            for run in best
+            if run.mixer == mixer and run.m is not None
+        )
         if points:
             m, perplexity, spread = zip(*points, strict=True)
             axis.errorbar(m, perplexity, spread, linestyle=style, capsize=2, label=KINDS[mixer])
@@ -185,7 +230,9 @@ def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel b: a line for each m."""
     shown = with_widths(runs, {run.lr for run in runs if "b" in run.panels})
     for m in sorted({run.m for run in shown if run.m is not None}):
-        points = sorted((run.states, run.perplexity) for run in shown if run.m == m and run.states is not None)
+        points = sorted(
+            (run.states, run.perplexity) for run in shown if run.m == m and run.states is not None
+        )
         axis.plot(*zip(*points, strict=True), label=f"m = {m}")
     axis.set(xlabel="states of a layer", ylabel="validation perplexity", xscale="log")
     if shown:
@@ -197,7 +244,13 @@ def draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
     for run in best_of_each(run for run in runs if "c" in run.panels):
         speed = speed_of(run.name, runs)
         if speed is not None:
-            axis.plot(speed, run.perplexity, linestyle="", fillstyle="full" if run.mixer == "bdlru" else "none", label=run.label)
+            axis.plot(
+                speed,
+                run.perplexity,
+                linestyle="",
+                fillstyle="full" if run.mixer == "bdlru" else "none",
+                label=run.label,
+            )
     axis.set(xlabel="tokens per CPU second", ylabel="best validation perplexity")
     if axis.get_legend_handles_labels()[0]:
         axis.legend(fontsize=7)

@@ -45,11 +45,16 @@ PICTURES = {
 }
 
 
-def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]) -> None:
+def write_report_page(
+    path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]
+) -> None:
     """Write the page in one piece; of the figures that were drawn it shows those whose numbers are not in the ledger."""
     paper = {(n.paper.table, n.paper.row, n.paper.column): n.paper.accuracy for n in neighbours}
     data = {
-        "places": [as_data(place, paper.get((place.experiment, place.row, place.column))) for place in places],
+        "places": [
+            as_data(place, paper.get((place.experiment, place.row, place.column)))
+            for place in places
+        ],
         "spectra": [spectrum for place in places if (spectrum := spectrum_of(place)) is not None],
     }
     script = resources.files("statemix.report").joinpath("page.js").read_text()
@@ -63,7 +68,11 @@ def write_report_page(path: Path, places: list[Place], neighbours: list[Neighbou
 
 def pictures(drawn: list[Path]) -> str:
     """Figures as they are, each under its title."""
-    shown = [(PICTURES[path.stem], path) for path in drawn if path.suffix == ".svg" and path.stem in PICTURES]
+    shown = [
+        (PICTURES[path.stem], path)
+        for path in drawn
+        if path.suffix == ".svg" and path.stem in PICTURES
+    ]
     return "\n".join(
         f'<h2>{title}</h2><img alt="{title}" width="100%" src="data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}">'
         for title, path in shown
@@ -109,4 +118,9 @@ def spectrum_of(place: Place) -> dict[str, Any] | None:
     if not measured or "eigenvalues" not in measured:
         return None
     bos = place.best is not None and place.best.chosen.config["model"]["bos"]
-    return {"row": place.row, "bos": bos, "steps": measured["eigenvalues"], **{share: measured[share] for share in ("negative", "complex")}}
+    return {
+        "row": place.row,
+        "bos": bos,
+        "steps": measured["eigenvalues"],
+        **{share: measured[share] for share in ("negative", "complex")},
+    }

@@ -20,7 +20,9 @@ def grids(neighbours: list[Neighbour]) -> dict[str, Grid]:
 
 def axes(grid: Grid) -> tuple[list[str], list[str]]:
     """Rows and columns in order of appearance."""
-    return list(dict.fromkeys(row for row, _ in grid)), list(dict.fromkeys(column for _, column in grid))
+    return list(dict.fromkeys(row for row, _ in grid)), list(
+        dict.fromkeys(column for _, column in grid)
+    )
 
 
 def number(n: Neighbour | None) -> str:
@@ -47,20 +49,55 @@ def signed(difference: float) -> str:
 def markdown(grid: Grid) -> str:
     rows, columns = axes(grid)
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-    lines += [f"| {row} | {' | '.join(number(grid.get((row, column))) for column in columns)} |" for row in rows]
+    lines += [
+        f"| {row} | {' | '.join(number(grid.get((row, column))) for column in columns)} |"
+        for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
 def latex(grid: Grid) -> str:
     rows, columns = axes(grid)
-    marks = str.maketrans({"_": r"\_", "±": r"$\pm$", "·": "--", "−": "$-$", "†": r"\dag", "‡": r"\ddag", "|": r"$\vert$"})
+    marks = str.maketrans(
+        {
+            "_": r"\_",
+            "±": r"$\pm$",
+            "·": "--",
+            "−": "$-$",
+            "†": r"\dag",
+            "‡": r"\ddag",
+            "|": r"$\vert$",
+        }
+    )
     escape: Callable[[str], str] = lambda text: text.translate(marks)  # noqa: E731
-    lines = [rf"\begin{{tabular}}{{l{'c' * len(columns)}}}", r"\toprule", " & ".join(["", *map(escape, columns)]) + r" \\", r"\midrule"]
-    lines += [" & ".join([escape(row), *(escape(number(grid.get((row, column)))) for column in columns)]) + r" \\" for row in rows]
+    lines = [
+        rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
+        r"\toprule",
+        " & ".join(["", *map(escape, columns)]) + r" \\",
+        r"\midrule",
+    ]
+    lines += [
+        " & ".join([escape(row), *(escape(number(grid.get((row, column)))) for column in columns)])
+        + r" \\"
+        for row in rows
+    ]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-FIELDS = ("table", "model", "task", "paper", "ours", "difference", "runs", "mean", "deviation", "recipe", "size", "printed")
+FIELDS = (
+    "table",
+    "model",
+    "task",
+    "paper",
+    "ours",
+    "difference",
+    "runs",
+    "mean",
+    "deviation",
+    "recipe",
+    "size",
+    "printed",
+)
 
 
 def comma_separated(neighbours: list[Neighbour]) -> str:
@@ -70,8 +107,14 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
     writer.writerow(FIELDS)
     for n in neighbours:
         size = "paper" if n.full_size else "smaller"
-        ours = [""] * 7 if n.accuracy is None else [n.accuracy, n.difference, n.runs, n.mean, n.deviation, n.variant, size]
-        writer.writerow([n.paper.table, n.paper.row, n.paper.column, n.paper.accuracy, *ours, n.paper.printed])
+        ours = (
+            [""] * 7
+            if n.accuracy is None
+            else [n.accuracy, n.difference, n.runs, n.mean, n.deviation, n.variant, size]
+        )
+        writer.writerow(
+            [n.paper.table, n.paper.row, n.paper.column, n.paper.accuracy, *ours, n.paper.printed]
+        )
     return out.getvalue()
 
 
@@ -81,20 +124,38 @@ def coverage(neighbours: list[Neighbour]) -> str:
     close = [n for n in measured if abs(n.difference or 0.0) <= CLOSE]
     lines = []
     for table, grid in grids(neighbours).items():
-        have, unprinted = sum(n.accuracy is not None for n in grid.values()), sum(not n.paper.printed for n in grid.values())
-        note = f", {unprinted} of which are commented out in the paper's source" if unprinted else ""
+        have, unprinted = (
+            sum(n.accuracy is not None for n in grid.values()),
+            sum(not n.paper.printed for n in grid.values()),
+        )
+        note = (
+            f", {unprinted} of which are commented out in the paper's source" if unprinted else ""
+        )
         lines.append(f"{table}: {have} of {len(grid)} measured{note}")
     once = sum(n.runs == 1 for n in measured if n.paper.column != "overall")
-    lines.append(f"{sum(n.full_size for n in measured)} at the paper's size, the others at a smaller one; {once} rest on one seed")
+    lines.append(
+        f"{sum(n.full_size for n in measured)} at the paper's size, the others at a smaller one; {once} rest on one seed"
+    )
     last = f"{len(measured)} of the paper's {len(neighbours)} values have a measured neighbour; {len(close)} of those agree within {CLOSE}."
     return "\n".join([*lines, last])
 
 
 def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
     """The largest differences, whose reasons a reader will ask for."""
-    measured = [n for n in neighbours if n.difference is not None and n.paper.column != "overall" and n.paper.printed]
-    lines = ["| table | model | task | ours | paper | difference | runs | recipe |", "|---|---|---|---|---|---|---|---|"]
+    measured = [
+        n
+        for n in neighbours
+        if n.difference is not None and n.paper.column != "overall" and n.paper.printed
+    ]
+    lines = [
+        "| table | model | task | ours | paper | difference | runs | recipe |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for n in sorted(measured, key=lambda n: -abs(n.difference or 0.0))[:count]:
-        numbers = f"{n.accuracy:.3f} | {n.paper.accuracy:.3f} | {signed(n.difference or 0.0)} | {n.runs}"
-        lines.append(f"| {n.paper.table} | {n.paper.row} | {n.paper.column} | {numbers} | {n.variant} |")
+        numbers = (
+            f"{n.accuracy:.3f} | {n.paper.accuracy:.3f} | {signed(n.difference or 0.0)} | {n.runs}"
+        )
+        lines.append(
+            f"| {n.paper.table} | {n.paper.row} | {n.paper.column} | {numbers} | {n.variant} |"
+        )
     return "\n".join(lines) + "\n"

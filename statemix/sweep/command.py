@@ -28,15 +28,26 @@ def briefly(config: RunConfig) -> str:
     """What tells a cell from its neighbours, in a line."""
     model = config.model
     options = " ".join(f"{key}={value}" for key, value in model.options.items())
-    training = f"{config.train_examples:,} sequences, {config.optimiser} {config.lr:g}, seed {config.seed}"
+    training = (
+        f"{config.train_examples:,} sequences, {config.optimiser} {config.lr:g}, seed {config.seed}"
+    )
     return f"{config.task}  {model.mixer} {options}, width {model.width}, layers {model.layers}  {training}"
 
 
 def run_sweep(
-    experiment: Path, selection: Selection, ledger: Path, runs: Path, engine: str, workers: int, *, dry_run: bool = False
+    experiment: Path,
+    selection: Selection,
+    ledger: Path,
+    runs: Path,
+    engine: str,
+    workers: int,
+    *,
+    dry_run: bool = False,
 ) -> None:
     """Run the missing cells, then show what the experiment's cells have come to."""
-    configs = share(load_cells(experiment, selection.scale, selection.where), selection.job, selection.jobs)
+    configs = share(
+        load_cells(experiment, selection.scale, selection.where), selection.job, selection.jobs
+    )
     book = Ledger(ledger)
     done = book.done()
     if selection.limit is not None:
@@ -48,9 +59,13 @@ def run_sweep(
         lacking = sum(config.id not in done for config in configs)
         print(f"{lacking} of {len(configs)} cells are missing in {ledger}")
         return
-    summary = sweep(configs, book, runs, engine=engine, workers=workers, files=(experiment.resolve(),))
+    summary = sweep(
+        configs, book, runs, engine=engine, workers=workers, files=(experiment.resolve(),)
+    )
     console = Console()
-    table = Table("task", "mixer", "options", "examples", "lr", "seeds", "test mean", "± sd", "best")
+    table = Table(
+        "task", "mixer", "options", "examples", "lr", "seeds", "test mean", "± sd", "best"
+    )
     ids = {config.id for config in configs}
     for choice in choose(entry for entry in book.read()[0] if entry.id in ids):
         model = choice.config["model"]

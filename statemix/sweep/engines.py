@@ -31,7 +31,9 @@ def serve(connection: Connection, runs: Path, files: tuple[Path, ...]) -> None:
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     measure = find_measure(files)
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed; the run's checkpoint is there
+    with suppress(
+        EOFError, BrokenPipeError, ConnectionResetError
+    ):  # the parent was killed; the run's checkpoint is there
         while (data := connection.recv()) is not None:
             config = config_from_dict(data)
 
@@ -61,7 +63,9 @@ class Worker:
         self.process.join(5)
 
 
-def run_locally(configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()) -> Iterator[Message]:
+def run_locally(
+    configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()
+) -> Iterator[Message]:
     """As many processes as `workers`, one thread each, which import `files` first."""
     waiting = deque(configs)
     team = [Worker(runs, files) for _ in range(min(workers, len(configs)))]
@@ -99,17 +103,22 @@ def hear(worker: Worker) -> Iterator[Message]:
     yield message
 
 
-def run_on_ray(configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()) -> Iterator[Message]:
+def run_on_ray(
+    configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()
+) -> Iterator[Message]:
     """Tasks of one CPU each on the Ray cluster that is there, or on a local one of `workers` CPUs."""
     try:
         import ray
     except ImportError as error:
-        raise SystemExit("statemix: --engine ray needs Ray. Install it with: pip install 'statemix[ray]'") from error
+        raise SystemExit(
+            "statemix: --engine ray needs Ray. Install it with: pip install 'statemix[ray]'"
+        ) from error
     runs = runs.resolve()
     try:
         cluster = ray.init(address="auto", log_to_driver=False)
         ERRORS.print(
-            f"joined the Ray cluster at {getattr(cluster, 'address_info', {}).get('address')}; RAY_ADDRESS chooses another", markup=False
+            f"joined the Ray cluster at {getattr(cluster, 'address_info', {}).get('address')}; RAY_ADDRESS chooses another",
+            markup=False,
         )
     except ConnectionError:
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)

@@ -51,7 +51,9 @@ class Ledger:
             try:
                 entries.append(Entry(**json.loads(line)))
             except (json.JSONDecodeError, TypeError) as error:
-                complaints.append(f"{self.path}, line {number} is damaged and was skipped: {error}.")
+                complaints.append(
+                    f"{self.path}, line {number} is damaged and was skipped: {error}."
+                )
         return entries, complaints
 
     def done(self) -> set[str]:
@@ -62,7 +64,14 @@ class Ledger:
         """Users' files that are not what they were when runs of `configs` were made."""
         files = {entry.id: entry.files for entry in self.read()[0] if entry.status == "done"}
         now = {config.id: sources_of(config) for config in configs if files.get(config.id)}
-        return sorted({name for id_, own in now.items() for name in files[id_] if files[id_][name] != own.get(name)})
+        return sorted(
+            {
+                name
+                for id_, own in now.items()
+                for name in files[id_]
+                if files[id_][name] != own.get(name)
+            }
+        )
 
     def check_writable(self) -> None:
         """Fail before anything is run, not after."""
@@ -77,7 +86,11 @@ class Ledger:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - 1))
             broken = end > 0 and file.read(1) != b"\n"
-            file.write((b"\n" if broken else b"") + json.dumps(asdict(entry), sort_keys=True).encode() + b"\n")
+            file.write(
+                (b"\n" if broken else b"")
+                + json.dumps(asdict(entry), sort_keys=True).encode()
+                + b"\n"
+            )
             file.flush()
             os.fsync(file.fileno())
 
@@ -86,7 +99,16 @@ def make_entry(config: RunConfig, result: dict[str, Any] | None, reason: str | N
     """What the ledger keeps of a run that ended here."""
     status = "done" if result is not None else "failed"
     machine = f"{platform.machine()} {os.cpu_count()} cores"
-    return Entry(config.id, status, json.loads(config.to_json()), result, reason, commit(), machine, files=sources_of(config))
+    return Entry(
+        config.id,
+        status,
+        json.loads(config.to_json()),
+        result,
+        reason,
+        commit(),
+        machine,
+        files=sources_of(config),
+    )
 
 
 @functools.cache
@@ -94,9 +116,21 @@ def commit() -> str:
     """The commit of the source when first asked, with + where it was changed; the version if it is not in a repository."""
     place = Path(__file__).parent
     try:
-        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=place, capture_output=True, text=True, check=True, timeout=10)
+        head = subprocess.run(
+            ["git", "rev-parse", "--short=12", "HEAD"],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
         changes = subprocess.run(
-            ["git", "status", "--porcelain", "."], cwd=place.parent, capture_output=True, text=True, check=True, timeout=10
+            ["git", "status", "--porcelain", "."],
+            cwd=place.parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
         )
     except (OSError, subprocess.SubprocessError):
         return f"version {__version__}"

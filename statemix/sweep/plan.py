@@ -36,10 +36,14 @@ class Cell:
 def load_experiment(path: Path) -> ModuleType:
     """The module of an experiment, which has `cells`."""
     if not path.is_file():
-        raise FileNotFoundError(f"There is no experiment {path}. An experiment is a Python file with a function `cells`.")
+        raise FileNotFoundError(
+            f"There is no experiment {path}. An experiment is a Python file with a function `cells`."
+        )
     module = load_file(path)
     if not callable(getattr(module, "cells", None)):
-        raise ValueError(f"The experiment {path} must define `cells() -> Iterator[RunConfig]`. If it is a script, run it: python {path}.")
+        raise ValueError(
+            f"The experiment {path} must define `cells() -> Iterator[RunConfig]`. If it is a script, run it: python {path}."
+        )
     return module
 
 
@@ -50,7 +54,9 @@ def load_places(path: Path, scale: str = "laptop") -> list[Cell]:
     if scale not in SCALES:
         raise ValueError(f"Unknown scale {scale!r}. Available: {', '.join(SCALES)}.")
     if scale != SCALES[0] and not takes_scale:
-        raise ValueError(f"The experiment {path} has one scale only: its `cells` takes no argument.")
+        raise ValueError(
+            f"The experiment {path} has one scale only: its `cells` takes no argument."
+        )
     yielded = module.cells(scale) if takes_scale else module.cells()
     if not isinstance(yielded, Iterable):
         raise ValueError(f"`cells` of {path} must yield RunConfig, it returned {yielded!r}.")
@@ -83,7 +89,11 @@ class Where:
 
     def choose(self, cells: list[Cell]) -> list[Cell]:
         """The cells that match, if any do."""
-        for name, patterns in (("row", self.rows), ("column", self.columns), ("variant", self.variants)):
+        for name, patterns in (
+            ("row", self.rows),
+            ("column", self.columns),
+            ("variant", self.variants),
+        ):
             cells = matching(cells, name, patterns)
         return cells
 
@@ -93,8 +103,14 @@ def matching(cells: list[Cell], name: str, patterns: tuple[str, ...]) -> list[Ce
     present = list(dict.fromkeys(getattr(cell, name) for cell in cells))
     for pattern in patterns:
         if not any(fnmatchcase(value, pattern) for value in present):
-            raise ValueError(f"No {name} {pattern!r} in what is chosen of the experiment. Available: {', '.join(present)}.")
-    return [cell for cell in cells if not patterns or any(fnmatchcase(getattr(cell, name), pattern) for pattern in patterns)]
+            raise ValueError(
+                f"No {name} {pattern!r} in what is chosen of the experiment. Available: {', '.join(present)}."
+            )
+    return [
+        cell
+        for cell in cells
+        if not patterns or any(fnmatchcase(getattr(cell, name), pattern) for pattern in patterns)
+    ]
 
 
 def load_cells(path: Path, scale: str = "laptop", where: Where | None = None) -> list[RunConfig]:

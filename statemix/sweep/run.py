@@ -44,16 +44,31 @@ class Board:
 
     def table(self, configs: dict[str, RunConfig]) -> Group:
         """Counts, time left, and the runs at work."""
-        ended, elapsed = self.done + self.left + len(self.failed), time.perf_counter() - self.started
-        left = f"{elapsed / ended * (self.total - ended):.0f} s left" if ended else "time left not known yet"
+        ended, elapsed = (
+            self.done + self.left + len(self.failed),
+            time.perf_counter() - self.started,
+        )
+        left = (
+            f"{elapsed / ended * (self.total - ended):.0f} s left"
+            if ended
+            else "time left not known yet"
+        )
         head = f"{ended} of {self.total} runs ended, {len(self.failed)} failed, {elapsed:.0f} s, {left}"
-        table = Table("run", "task", "mixer", "seed", "lr", "epoch", "training", "validation", box=None)
+        table = Table(
+            "run", "task", "mixer", "seed", "lr", "epoch", "training", "validation", box=None
+        )
         for id_, report in self.running.items():
             config = configs[id_]
             options = " ".join(f"{key}={value}" for key, value in config.model.options.items())
             accuracy = (f"{report[key]:.3f}" for key in ("train", "validation"))
             table.add_row(
-                id_[:8], config.task, f"{config.model.mixer} {options}", str(config.seed), f"{config.lr:g}", str(report["epoch"]), *accuracy
+                id_[:8],
+                config.task,
+                f"{config.model.mixer} {options}",
+                str(config.seed),
+                f"{config.lr:g}",
+                str(report["epoch"]),
+                *accuracy,
             )
         return Group(head, table)
 
@@ -64,7 +79,15 @@ def live_table(board: Board, configs: dict[str, RunConfig]) -> Iterator[Live]:
         yield live
 
 
-def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, workers: int, files: tuple[Path, ...] = ()) -> SweepSummary:
+def sweep(
+    configs: list[RunConfig],
+    ledger: Ledger,
+    runs: Path,
+    *,
+    engine: str,
+    workers: int,
+    files: tuple[Path, ...] = (),
+) -> SweepSummary:
     """Run what the ledger lacks; write each run down as it ends.  Processes that run them import `files` first."""
     ledger.check_writable()
     commit()  # of what is about to run, whatever is edited meanwhile
@@ -93,10 +116,18 @@ def sweep(configs: list[RunConfig], ledger: Ledger, runs: Path, *, engine: str, 
     for failure in board.failed:
         CONSOLE.print(f"failed: {failure}", markup=False, style="red")
     already_done, seconds = len(configs) - len(missing), time.perf_counter() - board.started
-    return SweepSummary(len(configs), already_done, board.done, len(board.failed), board.left, seconds)
+    return SweepSummary(
+        len(configs), already_done, board.done, len(board.failed), board.left, seconds
+    )
 
 
-def record(board: Board, ledger: Ledger, config: RunConfig, result: dict[str, Any] | None, reason: str | None) -> None:
+def record(
+    board: Board,
+    ledger: Ledger,
+    config: RunConfig,
+    result: dict[str, Any] | None,
+    reason: str | None,
+) -> None:
     """Write a run that ended into the ledger; where that fails, its result is still in its own directory.
 
     A run without result and reason is another process's, which will write it down.
@@ -112,6 +143,8 @@ def record(board: Board, ledger: Ledger, config: RunConfig, result: dict[str, An
         reason = f"the ledger could not be written ({error.strerror}, {free >> 20} MiB free); run the sweep again"
         result = None
     if result is None:
-        board.failed.append(f"{config.id} ({config.task}, {config.model.mixer}, seed {config.seed}): {reason}")
+        board.failed.append(
+            f"{config.id} ({config.task}, {config.model.mixer}, seed {config.seed}): {reason}"
+        )
     else:
         board.done += 1

@@ -30,7 +30,9 @@ class Choice:
 def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
     """One choice for each cell among the finished runs."""
     cells: dict[str, dict[float, list[Entry]]] = defaultdict(lambda: defaultdict(list))
-    once = {entry.id: entry for entry in entries if entry.status == "done"}  # two sweeps may have written the same run down
+    once = {
+        entry.id: entry for entry in entries if entry.status == "done"
+    }  # two sweeps may have written the same run down
     for entry in once.values():
         cells[cell_of(entry)][entry.config["lr"]].append(entry)
     return [choose_one(json.loads(key), by_lr, metric) for key, by_lr in cells.items()]
@@ -39,16 +41,23 @@ def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
 def cell_of(entry: Entry) -> str:
     """The config without learning rate and seed, fields that are younger than the entry at their defaults."""
     whole = json.loads(config_from_dict(entry.config).to_json())
-    return json.dumps({name: value for name, value in whole.items() if name not in ("lr", "seed")}, sort_keys=True)
+    return json.dumps(
+        {name: value for name, value in whole.items() if name not in ("lr", "seed")}, sort_keys=True
+    )
 
 
 def choose_one(config: dict[str, Any], by_lr: dict[float, list[Entry]], metric: str) -> Choice:
     """The learning rate whose mean validation accuracy is best."""
-    validation = {lr: statistics.mean(value(entry, "validation", metric) for entry in entries) for lr, entries in by_lr.items()}
+    validation = {
+        lr: statistics.mean(value(entry, "validation", metric) for entry in entries)
+        for lr, entries in by_lr.items()
+    }
     lr = max(validation, key=lambda lr: validation[lr])
     tests = [value(entry, "test", metric) for entry in by_lr[lr]]
     deviation = statistics.stdev(tests) if len(tests) > 1 else 0.0
-    return Choice(config, lr, len(tests), validation[lr], statistics.mean(tests), deviation, max(tests))
+    return Choice(
+        config, lr, len(tests), validation[lr], statistics.mean(tests), deviation, max(tests)
+    )
 
 
 def value(entry: Entry, split: str, metric: str) -> float:

@@ -22,7 +22,9 @@ Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
 
 def find_measure(files: Iterable[Path]) -> Measure | None:
     """The `measure` of the first file that has one."""
-    return next((module.measure for module in map(load_file, files) if hasattr(module, "measure")), None)
+    return next(
+        (module.measure for module in map(load_file, files) if hasattr(module, "measure")), None
+    )
 
 
 def check_measured(found: Any) -> Any:
@@ -37,7 +39,10 @@ def check_measured(found: Any) -> Any:
 
 
 def perform(
-    config: RunConfig, runs: Path, report: Callable[[EpochReport], None], measure: Measure | None = None
+    config: RunConfig,
+    runs: Path,
+    report: Callable[[EpochReport], None],
+    measure: Measure | None = None,
 ) -> tuple[dict[str, Any] | None, str | None]:
     """Train, and measure what the experiment wants measured; return the result, or the reason why there is none.
 
@@ -52,7 +57,11 @@ def perform(
             except DamagedCheckpoint:
                 (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
                 result = train(config, directory, observer=lambda _, epoch: report(epoch))
-            measured = {} if measure is None else {"measured": check_measured(measure(*load_trained(directory)))}
+            measured = (
+                {}
+                if measure is None
+                else {"measured": check_measured(measure(*load_trained(directory)))}
+            )
             return asdict(result) | measured, None
     except Busy:
         return None, None

@@ -22,7 +22,15 @@ Words = Callable[[int, int, Generator], Tokens]  # (count, length, rng) to words
 Answers = Callable[[Tokens], Tokens]  # words to answers (count,)
 
 
-def answer_task(name: str, letters: int, classes: int, words: Words, answers: Answers, fits: Callable[[int], bool], lengths: str) -> Task:
+def answer_task(
+    name: str,
+    letters: int,
+    classes: int,
+    words: Words,
+    answers: Answers,
+    fits: Callable[[int], bool],
+    lengths: str,
+) -> Task:
     """A task whose words over `letters` tokens have one answer each."""
     empty = letters
 
@@ -48,35 +56,71 @@ def answer_task(name: str, letters: int, classes: int, words: Words, answers: An
         return targets
 
     length = max(filter(fits, range(1, LENGTH + 1)))
-    return Task(name, letters + 1, classes, draw, length, solve=solve, lengths=lengths, fits=fits, train_draw=draw_up_to)
+    return Task(
+        name,
+        letters + 1,
+        classes,
+        draw,
+        length,
+        solve=solve,
+        lengths=lengths,
+        fits=fits,
+        train_draw=draw_up_to,
+    )
 
 
 @register_task("parity")
 def parity() -> Task:
     """Whether an odd number of bits is set."""
-    return answer_task("parity", 2, 2, letters_of(2), lambda words: words.sum(1) % 2, lambda length: length >= 1, "any from 1 on")
+    return answer_task(
+        "parity",
+        2,
+        2,
+        letters_of(2),
+        lambda words: words.sum(1) % 2,
+        lambda length: length >= 1,
+        "any from 1 on",
+    )
 
 
 @register_task("cycle_nav")
 def cycle_nav(size: int = MODULUS) -> Task:
     """Where a walk of steps −1, 0 and +1 on a cycle of `size` places ends."""
     if size < 2:
-        raise ValueError(f"The option `size` of the task 'cycle_nav' must be at least 2, got {size}.")
+        raise ValueError(
+            f"The option `size` of the task 'cycle_nav' must be at least 2, got {size}."
+        )
     answers: Answers = lambda words: (words - 1).sum(1) % size  # noqa: E731
-    return answer_task("cycle_nav", 3, size, letters_of(3), answers, lambda length: length >= 1, "any from 1 on")
+    return answer_task(
+        "cycle_nav", 3, size, letters_of(3), answers, lambda length: length >= 1, "any from 1 on"
+    )
 
 
 @register_task("mod_arith")
 def mod_arith() -> Task:
     """The value modulo 5 of a sum of products."""
-    return answer_task("mod_arith", MODULUS + 3, MODULUS, draw_sums, evaluate_sums, lambda length: length % 2 == 1, "odd ones")
+    return answer_task(
+        "mod_arith",
+        MODULUS + 3,
+        MODULUS,
+        draw_sums,
+        evaluate_sums,
+        lambda length: length % 2 == 1,
+        "odd ones",
+    )
 
 
 @register_task("mod_arith_brackets")
 def mod_arith_brackets() -> Task:
     """The value modulo 5 of a fully bracketed expression."""
     return answer_task(
-        "mod_arith_brackets", MODULUS + 5, MODULUS, draw_bracketed, evaluate_bracketed, lambda length: length >= 1, "any from 1 on"
+        "mod_arith_brackets",
+        MODULUS + 5,
+        MODULUS,
+        draw_bracketed,
+        evaluate_bracketed,
+        lambda length: length >= 1,
+        "any from 1 on",
     )
 
 
@@ -97,7 +141,9 @@ def evaluate_sums(words: Tokens) -> Tokens:
     for t in range(1, words.shape[1], 2):
         sign, digit = words[:, t], words[:, t + 1]
         total = np.where(sign == TIMES, total, total + term) % MODULUS
-        term = np.where(sign == TIMES, term * digit, np.where(sign == MINUS, -digit, digit)) % MODULUS
+        term = (
+            np.where(sign == TIMES, term * digit, np.where(sign == MINUS, -digit, digit)) % MODULUS
+        )
     return (total + term) % MODULUS
 
 

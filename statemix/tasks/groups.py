@@ -21,15 +21,28 @@ def group(family: str = "s", order: int = 5) -> Task:
     """S_k, A_k or Z_k, whose running products are to be tracked."""
     family = family.lower()
     if family not in ORDERS:
-        raise ValueError(f"Unknown family of groups {family!r}. Available: s (permutations), a (even ones), z (cyclic).")
+        raise ValueError(
+            f"Unknown family of groups {family!r}. Available: s (permutations), a (even ones), z (cyclic)."
+        )
     least, most = ORDERS[family]
     if not least <= order <= most:
-        raise ValueError(f"The group {family.upper()}{order} is out of range: {family}{least} .. {family}{most} fit.")
+        raise ValueError(
+            f"The group {family.upper()}{order} is out of range: {family}{least} .. {family}{most} fit."
+        )
     size = len(cayley_table(family, order))
-    return Task(f"{family}{order}", size, size, partial(draw_products, family, order), 16, solve=partial(products, family, order))
+    return Task(
+        f"{family}{order}",
+        size,
+        size,
+        partial(draw_products, family, order),
+        16,
+        solve=partial(products, family, order),
+    )
 
 
-register_pattern(r"([saz])(\d{1,3})", "group", lambda match: {"family": match[1], "order": int(match[2])})
+register_pattern(
+    r"([saz])(\d{1,3})", "group", lambda match: {"family": match[1], "order": int(match[2])}
+)
 
 
 @cache
@@ -67,7 +80,9 @@ def products(family: str, order: int, inputs: Tokens) -> Tokens:
     return targets
 
 
-def draw_products(family: str, order: int, count: int, length: int, rng: np.random.Generator) -> Examples:
+def draw_products(
+    family: str, order: int, count: int, length: int, rng: np.random.Generator
+) -> Examples:
     """Elements drawn independently and uniformly, and their running products."""
     inputs = rng.integers(0, len(cayley_table(family, order)), (count, length))
     return Examples(inputs, products(family, order, inputs))

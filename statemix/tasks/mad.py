@@ -28,7 +28,9 @@ def compress(vocab: int = 16, score_all: bool = False) -> Task:
     )
 
 
-def draw_compress(vocab: int, score_all: bool, count: int, length: int, rng: np.random.Generator) -> Examples:
+def draw_compress(
+    vocab: int, score_all: bool, count: int, length: int, rng: np.random.Generator
+) -> Examples:
     inputs = rng.integers(0, vocab - 1, (count, length))
     inputs[:, -1] = vocab - 1
     return Examples(inputs, solve_compress(vocab, score_all, inputs))
@@ -50,7 +52,9 @@ def copy(vocab: int = 16, tokens: int = 16) -> Task:
     """
     check_vocab("copy", vocab, 3)
     if tokens < 1:
-        raise ValueError(f"The option `tokens` of the task 'copy' must be at least 1, got {tokens}.")
+        raise ValueError(
+            f"The option `tokens` of the task 'copy' must be at least 1, got {tokens}."
+        )
     shortest = 2 * tokens + 1
     return Task(
         "copy",
@@ -64,7 +68,9 @@ def copy(vocab: int = 16, tokens: int = 16) -> Task:
     )
 
 
-def draw_copy(vocab: int, tokens: int, count: int, length: int, rng: np.random.Generator) -> Examples:
+def draw_copy(
+    vocab: int, tokens: int, count: int, length: int, rng: np.random.Generator
+) -> Examples:
     """Every way to scatter the data over the first part is as likely as any other."""
     copy_token, blank, room = vocab - 1, vocab - 2, length - tokens - 1
     inputs = np.full((count, length), blank)
@@ -86,7 +92,9 @@ def recall(vocab: int = 16) -> Task:
     """Pairs of a key and a value; once a key has been seen in a sequence, its value is known when it comes again."""
     check_vocab("recall", vocab, 4)
     if vocab % 2:
-        raise ValueError(f"The task 'recall' needs an even vocabulary, half keys and half values, got {vocab}.")
+        raise ValueError(
+            f"The task 'recall' needs an even vocabulary, half keys and half values, got {vocab}."
+        )
     return Task(
         "recall",
         vocab,
@@ -100,7 +108,9 @@ def recall(vocab: int = 16) -> Task:
     )
 
 
-def draw_recall(vocab: int, next_token: bool, count: int, length: int, rng: np.random.Generator) -> Examples:
+def draw_recall(
+    vocab: int, next_token: bool, count: int, length: int, rng: np.random.Generator
+) -> Examples:
     """Pairs drawn with replacement, the last key one that came before; to train on, every next token is a target."""
     half, pairs = vocab // 2, length // 2
     values = half + rng.integers(0, half, (count, half))
@@ -125,4 +135,6 @@ def solve_recall(vocab: int, inputs: Tokens) -> Tokens:
 
 def check_vocab(task: str, vocab: int, least: int) -> None:
     if vocab < least:
-        raise ValueError(f"The option `vocab` of the task {task!r} must be at least {least}, got {vocab}.")
+        raise ValueError(
+            f"The option `vocab` of the task {task!r} must be at least {least}, got {vocab}."
+        )

@@ -8,13 +8,17 @@ ATTEMPTS = 20  # draws to replace examples that are already taken
 CROWDED = 0.1  # where more than this share is taken at once, the space is too small: replacing them would change what is drawn
 
 
-def split_examples(task: Task, counts: dict[str, int], length: int, seed: int) -> dict[str, Examples]:
+def split_examples(
+    task: Task, counts: dict[str, int], length: int, seed: int
+) -> dict[str, Examples]:
     """Draw each of train, validation and test from a stream of its own.
 
     Validation and test are drawn first.  Training examples whose input is among theirs are drawn again; where an input space is too small
     for that, the examples stay, and `shared_inputs` tells how many.
     """
-    streams = dict(zip(("test", "validation", "train"), np.random.SeedSequence(seed).spawn(3), strict=True))
+    streams = dict(
+        zip(("test", "validation", "train"), np.random.SeedSequence(seed).spawn(3), strict=True)
+    )
     taken: set[bytes] = set()
     split = {}
     for name, stream in streams.items():
@@ -26,11 +30,23 @@ def split_examples(task: Task, counts: dict[str, int], length: int, seed: int) -
     return split
 
 
-def draw_apart(task: Task, count: int, length: int, rng: np.random.Generator, taken: set[bytes], *, training: bool) -> Examples:
+def draw_apart(
+    task: Task,
+    count: int,
+    length: int,
+    rng: np.random.Generator,
+    taken: set[bytes],
+    *,
+    training: bool,
+) -> Examples:
     """Examples whose inputs are not `taken`, as far as that can be had."""
     examples = task.examples(count, length, rng, training=training)
     for _ in range(ATTEMPTS):
-        clashes = np.flatnonzero([key in taken for key in rows_as_bytes(examples.inputs)]) if taken else np.empty(0, dtype=np.int64)
+        clashes = (
+            np.flatnonzero([key in taken for key in rows_as_bytes(examples.inputs)])
+            if taken
+            else np.empty(0, dtype=np.int64)
+        )
         if len(clashes) == 0 or len(clashes) > CROWDED * count:
             break
         fresh = task.examples(len(clashes), length, rng, training=training)

@@ -67,10 +67,14 @@ class Task:
     train_draw: Callable[[int, int, np.random.Generator], Examples] | None = None
     model: str = "tagger"
 
-    def examples(self, count: int, length: int, rng: np.random.Generator, *, training: bool = False) -> Examples:
+    def examples(
+        self, count: int, length: int, rng: np.random.Generator, *, training: bool = False
+    ) -> Examples:
         """Draw `count` examples of a length that fits."""
         if not self.fits(length):
-            raise ValueError(f"The task {self.name!r} has no examples of length {length}. Lengths that fit: {self.lengths}.")
+            raise ValueError(
+                f"The task {self.name!r} has no examples of length {length}. Lengths that fit: {self.lengths}."
+            )
         draw = self.train_draw if training and self.train_draw is not None else self.draw
         drawn = draw(count, length, rng)
         check_drawn(self, drawn, count)
@@ -85,9 +89,14 @@ def check_drawn(task: Task, drawn: Examples, count: int) -> None:
             f"The task {task.name!r} must draw {count} rows of inputs, targets of their shape, got {shapes[0]} and {shapes[1]}."
         )
     targets = drawn.targets[drawn.targets != IGNORE]
-    for what, values, most in (("tokens", drawn.inputs, task.vocab), ("targets", targets, task.classes)):
+    for what, values, most in (
+        ("tokens", drawn.inputs, task.vocab),
+        ("targets", targets, task.classes),
+    ):
         if values.size and not 0 <= values.min() <= values.max() < most:
-            raise ValueError(f"The task {task.name!r} must draw {what} from 0 to {most - 1}, got {values.min()} to {values.max()}.")
+            raise ValueError(
+                f"The task {task.name!r} must draw {what} from 0 to {most - 1}, got {values.min()} to {values.max()}."
+            )
 
 
 TASKS: dict[str, Callable[..., Task]] = {}
@@ -97,13 +106,19 @@ PATTERNS: list[tuple[re.Pattern[str], str, Callable[[re.Match[str]], dict[str, A
 def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Task]]:
     """Make the task that a function returns known as `name` to every command; its arguments become the task's options."""
     if not isinstance(name, str):
-        raise TypeError(f'`register_task` takes a name, got {name!r}. Write @register_task("mine").')
+        raise TypeError(
+            f'`register_task` takes a name, got {name!r}. Write @register_task("mine").'
+        )
 
     def register(make: Callable[..., Task]) -> Callable[..., Task]:
         if name in TASKS and origin(TASKS[name]) != origin(make):
-            raise ValueError(f"The task name {name!r} is taken by {origin(TASKS[name])}. Choose another for {origin(make)}.")
+            raise ValueError(
+                f"The task name {name!r} is taken by {origin(TASKS[name])}. Choose another for {origin(make)}."
+            )
         if name not in TASKS and is_spelt(name):
-            raise ValueError(f"The task name {name!r} is taken by a group. Choose another for {origin(make)}.")
+            raise ValueError(
+                f"The task name {name!r} is taken by a group. Choose another for {origin(make)}."
+            )
         TASKS[name] = make
         return make
 
@@ -115,15 +130,23 @@ def origin(make: Callable[..., Task]) -> str:
     return f"{make.__module__}.{make.__qualname__}"
 
 
-def register_pattern(pattern: str, name: str, options: Callable[[re.Match[str]], dict[str, Any]]) -> None:
+def register_pattern(
+    pattern: str, name: str, options: Callable[[re.Match[str]], dict[str, Any]]
+) -> None:
     """Let names that match `pattern` stand for the task `name` with options read off them: s5 for the group S_5."""
     PATTERNS.append((re.compile(pattern, re.IGNORECASE), name, options))
 
 
 def resolve(name: str) -> tuple[str, dict[str, Any]]:
     """The registered name that `name` stands for, and the options that it spells."""
-    matches = [(pattern.fullmatch(name), target, read) for pattern, target, read in PATTERNS if name not in TASKS]
-    return next(((target, read(match)) for match, target, read in matches if match is not None), (name, {}))
+    matches = [
+        (pattern.fullmatch(name), target, read)
+        for pattern, target, read in PATTERNS
+        if name not in TASKS
+    ]
+    return next(
+        ((target, read(match)) for match, target, read in matches if match is not None), (name, {})
+    )
 
 
 def is_spelt(name: str) -> bool:
@@ -149,7 +172,9 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
     parameters = inspect.signature(make).parameters
     for option, value in chosen.items():
         if option in spelt:
-            raise ValueError(f"The name of task {name!r} spells its `{option}`, {spelt[option]!r}: leave that option out, got {value!r}.")
+            raise ValueError(
+                f"The name of task {name!r} spells its `{option}`, {spelt[option]!r}: leave that option out, got {value!r}."
+            )
         if option not in parameters:
             known = ", ".join(p for p in parameters if p not in spelt) or "none"
             raise ValueError(f"Unknown option of task {name!r}: {option!r}. Available: {known}.")

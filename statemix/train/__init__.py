@@ -4,4 +4,13 @@ from statemix.train.config import RunConfig, config_from_dict, paper_protocol, t
 from statemix.train.loop import train
 from statemix.train.state import EpochReport, Run, RunResult
 
-__all__ = ["EpochReport", "Run", "RunConfig", "RunResult", "config_from_dict", "paper_protocol", "tracking_preset", "train"]
+__all__ = [
+    "EpochReport",
+    "Run",
+    "RunConfig",
+    "RunResult",
+    "config_from_dict",
+    "paper_protocol",
+    "tracking_preset",
+    "train",
+]

@@ -31,7 +31,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors and state, in the place of what was there."""
-    write_atomically(path, save({name: x.contiguous() for name, x in tensors.items()}, {STATE: json.dumps(state)}))
+    write_atomically(
+        path,
+        save({name: x.contiguous() for name, x in tensors.items()}, {STATE: json.dumps(state)}),
+    )
 
 
 class DamagedCheckpoint(ValueError):
@@ -45,4 +48,6 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             state = json.loads(file.metadata()[STATE])
             return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, OSError) as error:
-        raise DamagedCheckpoint(f"The checkpoint {path} cannot be read ({error}). Delete it to train from the start.") from error
+        raise DamagedCheckpoint(
+            f"The checkpoint {path} cannot be read ({error}). Delete it to train from the start."
+        ) from error

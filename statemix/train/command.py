@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from torch import nn
 
@@ -21,24 +28,42 @@ from statemix.train.lock import entered
 from statemix.train.loop import read_result, train
 from statemix.train.metrics import measure_accuracy
 from statemix.train.plugins import hash_sources
-from statemix.train.state import CHECKPOINT, CONFIG, RESULT, EpochReport, Run, RunResult, make_model, with_prefix
+from statemix.train.state import (
+    CHECKPOINT,
+    CONFIG,
+    RESULT,
+    EpochReport,
+    Run,
+    RunResult,
+    make_model,
+    with_prefix,
+)
 from statemix.train.track import open_tracker
 
 FILES = "files.json"
 
 
-def run_training(config: RunConfig, runs: Path, *, threads: int, resume: bool, tracker: str) -> RunResult:
+def run_training(
+    config: RunConfig, runs: Path, *, threads: int, resume: bool, tracker: str
+) -> RunResult:
     """Train with a progress bar, and print the result; a run that ended earlier is only printed, and said to be so."""
     torch.set_num_threads(threads)
     directory = runs / config.id
     task = find_task(config.task, config.task_options)
-    make_model(config, task, config.length or task.length, attempt=0)  # complain before anything is written
+    make_model(
+        config, task, config.length or task.length, attempt=0
+    )  # complain before anything is written
     with entered(directory):
         check_sources(config, directory, resume=resume)
         ended = resume and read_result(config, directory) is not None
-        result = train_with_bar(config, directory, resume=resume, tracker="none" if ended else tracker)
+        result = train_with_bar(
+            config, directory, resume=resume, tracker="none" if ended else tracker
+        )
     if ended:
-        Console().print("This run ended earlier, nothing was trained now. Add --no-resume to train it again.", markup=False)
+        Console().print(
+            "This run ended earlier, nothing was trained now. Add --no-resume to train it again.",
+            markup=False,
+        )
     print_result(config, result, directory)
     return result
 
@@ -58,7 +83,10 @@ def train_with_bar(config: RunConfig, directory: Path, *, resume: bool, tracker:
 
         def observe(run: Run, report: EpochReport) -> None:
             show(progress, bar, run, report)
-            sink.log(report.step, {name: value for name, value in asdict(report).items() if isinstance(value, float)})
+            sink.log(
+                report.step,
+                {name: value for name, value in asdict(report).items() if isinstance(value, float)},
+            )
 
         result = train(config, directory, resume=resume, observer=observe)
     sink.finish()
@@ -97,14 +125,26 @@ def warn_of_changes(config: RunConfig, directory: Path) -> None:
     """Say so if the weights of a run meet code that did not train them."""
     changed = changed_sources(config, directory)
     if changed:
-        Console(stderr=True).print(f"{', '.join(changed)} changed since the run {directory} was trained.", markup=False, style="yellow")
+        Console(stderr=True).print(
+            f"{', '.join(changed)} changed since the run {directory} was trained.",
+            markup=False,
+            style="yellow",
+        )
 
 
 def show(progress: Progress, bar: TaskID, run: Run, report: EpochReport) -> None:
     """The bar after an epoch: it ends at the last step, or earlier if the task is solved."""
-    accuracy = f"loss {report.loss:.3f}  training {report.train:.3f}  validation {report.validation:.3f}"
+    accuracy = (
+        f"loss {report.loss:.3f}  training {report.train:.3f}  validation {report.validation:.3f}"
+    )
     length = f" length {report.length}" if run.config.curriculum else ""
-    progress.update(bar, total=run.total_steps, completed=report.step, accuracy=accuracy, description=f"{run.config.task}{length}")
+    progress.update(
+        bar,
+        total=run.total_steps,
+        completed=report.step,
+        accuracy=accuracy,
+        description=f"{run.config.task}{length}",
+    )
 
 
 def print_result(config: RunConfig, result: RunResult, directory: Path) -> None:
@@ -127,7 +167,9 @@ def print_result(config: RunConfig, result: RunResult, directory: Path) -> None:
     if result.held:
         console.print(f"holds: sequences of {config.hold} tokens end right too")
     if result.held is False:
-        console.print(f"No attempt was right at the end of {config.hold} tokens too, as --hold asks. Try more --epochs, or larger blocks.")
+        console.print(
+            f"No attempt was right at the end of {config.hold} tokens too, as --hold asks. Try more --epochs, or larger blocks."
+        )
     if result.shared_inputs:
         console.print(
             f"{result.shared_inputs} training sequences are also in validation or test: the task has too few sequences of this length."
@@ -145,35 +187,61 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
     except json.JSONDecodeError as error:
         raise ValueError(f"{directory / CONFIG} is damaged: {error}.") from error
     if config.model.mixer not in MIXERS:
-        raise ValueError(f"{directory} was trained with the mixer {config.model.mixer!r}. Give the file that registers it with --files.")
+        raise ValueError(
+            f"{directory} was trained with the mixer {config.model.mixer!r}. Give the file that registers it with --files."
+        )
     try:
         task = find_task(config.task, config.task_options)
     except ValueError as error:
-        raise ValueError(f"{error} If {config.task!r} is a task of your own, give the file that registers it with --files.") from error
+        raise ValueError(
+            f"{error} If {config.task!r} is a task of your own, give the file that registers it with --files."
+        ) from error
     tensors, _ = load_checkpoint(directory / CHECKPOINT)
-    length = tensors["best.positions"].shape[0] if "best.positions" in tensors else config.length or task.length
+    length = (
+        tensors["best.positions"].shape[0]
+        if "best.positions" in tensors
+        else config.length or task.length
+    )
     model = make_model(config, task, length, attempt=0)
     try:
         model.load_state_dict(with_prefix(tensors, "best."))
     except RuntimeError as error:
-        raise ValueError(f"The checkpoint in {directory} does not fit its config: {str(error).splitlines()[-1].strip()}") from error
+        raise ValueError(
+            f"The checkpoint in {directory} does not fit its config: {str(error).splitlines()[-1].strip()}"
+        ) from error
     return config, task, model.eval()
 
 
-def print_evaluation(directory: Path, lengths: tuple[int, ...], examples: int, seed: int, out: Path | None) -> None:
+def print_evaluation(
+    directory: Path, lengths: tuple[int, ...], examples: int, seed: int, out: Path | None
+) -> None:
     """Accuracy at each length that fits the task, over all positions and at the last."""
     config, task, model = load_trained(directory)
     warn_of_changes(config, directory)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-    table = Table("length", "tokens", "sequences", "last position", title=f"{config.task}, {config.model.mixer}", title_justify="left")
+    table = Table(
+        "length",
+        "tokens",
+        "sequences",
+        "last position",
+        title=f"{config.task}, {config.model.mixer}",
+        title_justify="left",
+    )
     lines = []
     for length in fitting_lengths(task, getattr(model, "length", None), lengths):
         fresh = task.examples(examples, length, np.random.default_rng([seed, length]))
         accuracy = measure_accuracy(model, fresh, task.classes)
-        table.add_row(str(length), f"{accuracy.token:.4f}", f"{accuracy.sequence:.4f}", f"{accuracy.by_position[-1]:.4f}")
+        table.add_row(
+            str(length),
+            f"{accuracy.token:.4f}",
+            f"{accuracy.sequence:.4f}",
+            f"{accuracy.by_position[-1]:.4f}",
+        )
         by_position = [None if math.isnan(share) else share for share in accuracy.by_position]
-        lines.append({"run": config.id, "length": length, **asdict(accuracy), "by_position": by_position})
+        lines.append(
+            {"run": config.id, "length": length, **asdict(accuracy), "by_position": by_position}
+        )
     Console().print(table)
     if out is not None:
         with out.open("a") as file:
@@ -186,9 +254,13 @@ def fitting_lengths(task: Task, longest: int | None, lengths: tuple[int, ...]) -
     def fits(length: int) -> bool:
         return task.fits(length) and (longest is None or length <= longest)
 
-    reason = f"the task {task.name!r} has lengths {task.lengths}" + ("" if longest is None else f", the model {longest} positions")
+    reason = f"the task {task.name!r} has lengths {task.lengths}" + (
+        "" if longest is None else f", the model {longest} positions"
+    )
     steps = (0,) if any(map(fits, lengths)) else (1, -1)
-    last_resort = None if any(fits(length + step) for length in lengths for step in steps) else longest
+    last_resort = (
+        None if any(fits(length + step) for length in lengths for step in steps) else longest
+    )
     chosen: list[int] = []
     for length in lengths:
         near = next((length + step for step in steps if fits(length + step)), last_resort)

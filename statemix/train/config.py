@@ -13,7 +13,18 @@ VERSION = 1  # raised when a field changes its meaning
 PROTOCOLS = ("honest", "paper")
 OPTIMISERS = ("adamw", "muon")
 WHOLE_NUMBERS = (
-    *("length", "train_examples", "test_examples", "batch", "epochs", "warmup", "patience", "stage_steps", "restart_after", "decay"),
+    *(
+        "length",
+        "train_examples",
+        "test_examples",
+        "batch",
+        "epochs",
+        "warmup",
+        "patience",
+        "stage_steps",
+        "restart_after",
+        "decay",
+    ),
     *("max_steps", "seed", "hold"),
 )
 NUMBERS = ("lr", "min_lr", "weight_decay", "clip", "solved", "sharpen", "matrix_lr")
@@ -78,17 +89,27 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
-            raise ValueError(f"Unknown protocol {self.protocol!r}. Available: {', '.join(PROTOCOLS)}.")
+            raise ValueError(
+                f"Unknown protocol {self.protocol!r}. Available: {', '.join(PROTOCOLS)}."
+            )
         if self.optimiser not in OPTIMISERS:
-            raise ValueError(f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}.")
+            raise ValueError(
+                f"Unknown optimiser {self.optimiser!r}. Available: {', '.join(OPTIMISERS)}."
+            )
         check_numbers(self)
         if not 1.0 <= self.sharpen < 2.0:
             raise ValueError(f"`sharpen` must be at least 1 and below 2, got {self.sharpen}.")
         if self.sharpen > 1.0 and not self.decay:
-            raise ValueError(f"`sharpen` = {self.sharpen} acts in the steps of `decay`, which has none. Set `decay`, to 300 perhaps.")
+            raise ValueError(
+                f"`sharpen` = {self.sharpen} acts in the steps of `decay`, which has none. Set `decay`, to 300 perhaps."
+            )
         if self.hold and not self.decay:
-            raise ValueError(f"`hold` = {self.hold} is looked at when a `decay` ends, which has no steps. Set `decay`, to 300 perhaps.")
-        if list(self.curriculum) != sorted(self.curriculum) or any(length < 1 for length in self.curriculum):
+            raise ValueError(
+                f"`hold` = {self.hold} is looked at when a `decay` ends, which has no steps. Set `decay`, to 300 perhaps."
+            )
+        if list(self.curriculum) != sorted(self.curriculum) or any(
+            length < 1 for length in self.curriculum
+        ):
             raise ValueError(f"`curriculum` must list growing lengths, got {self.curriculum}.")
 
     @property
@@ -108,12 +129,25 @@ def check_numbers(config: RunConfig) -> None:
         if not isinstance(getattr(config, name), int | float) or math.isnan(getattr(config, name)):
             raise ValueError(f"`{name}` must be a number, got {getattr(config, name)!r}.")
     for name in WHOLE_NUMBERS:
-        if not isinstance(getattr(config, name), int) and not (name == "length" and config.length is None):
+        if not isinstance(getattr(config, name), int) and not (
+            name == "length" and config.length is None
+        ):
             raise ValueError(f"`{name}` must be a whole number, got {getattr(config, name)!r}.")
     for name in ("train_examples", "test_examples", "batch", "epochs"):
         if getattr(config, name) < 1:
             raise ValueError(f"`{name}` must be at least 1, got {getattr(config, name)}.")
-    for name in ("weight_decay", "warmup", "clip", "patience", "stage_steps", "restart_after", "decay", "max_steps", "seed", "hold"):
+    for name in (
+        "weight_decay",
+        "warmup",
+        "clip",
+        "patience",
+        "stage_steps",
+        "restart_after",
+        "decay",
+        "max_steps",
+        "seed",
+        "hold",
+    ):
         if not getattr(config, name) >= 0:
             raise ValueError(f"`{name}` must not be negative, got {getattr(config, name)}.")
     if config.length is not None and config.length < 1:
@@ -122,27 +156,39 @@ def check_numbers(config: RunConfig) -> None:
         raise ValueError(f"`weight_decay` must be finite, got {config.weight_decay}.")
     for name in ("lr", "min_lr", "matrix_lr"):
         if not 0 < getattr(config, name) < math.inf:
-            raise ValueError(f"`{name}` must be above zero and finite, got {getattr(config, name)}.")
+            raise ValueError(
+                f"`{name}` must be above zero and finite, got {getattr(config, name)}."
+            )
 
 
 def without_defaults(config: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults."""
     plain = asdict(type(config)(config.task) if isinstance(config, RunConfig) else type(config)())
-    return {name: value for name, value in asdict(config).items() if name == "task" or value != plain[name]}
+    return {
+        name: value
+        for name, value in asdict(config).items()
+        if name == "task" or value != plain[name]
+    }
 
 
 def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
     """The config that `data`, read from JSON, describes."""
     if not isinstance(data, Mapping) or not isinstance(data.get("model", {}), Mapping):
-        raise ValueError(f"A config must be a JSON object whose model is one too, got {str(data)[:60]}.")
+        raise ValueError(
+            f"A config must be a JSON object whose model is one too, got {str(data)[:60]}."
+        )
     version = data.get("version", VERSION)
     if version > VERSION:
-        raise ValueError(f"The config was written by a newer statemix (version {version}, this one reads {VERSION}). Upgrade statemix.")
+        raise ValueError(
+            f"The config was written by a newer statemix (version {version}, this one reads {VERSION}). Upgrade statemix."
+        )
     for kind, given in ((RunConfig, data), (ModelConfig, data.get("model", {}))):
         known = {f.name for f in fields(kind)}
         unknown = sorted(set(given) - known)
         if unknown:
-            raise ValueError(f"Unknown fields of a config: {', '.join(unknown)}. Available: {', '.join(sorted(known))}.")
+            raise ValueError(
+                f"Unknown fields of a config: {', '.join(unknown)}. Available: {', '.join(sorted(known))}."
+            )
     values = dict(data)
     values["model"] = ModelConfig(**values.get("model", {}))
     values["curriculum"] = tuple(values.get("curriculum", ()))
@@ -179,5 +225,15 @@ def tracking_preset(config: RunConfig) -> RunConfig:
     length = config.length or TRACKING_LENGTH
     stages = tuple(stage for stage in TRACKING_STAGES if stage < length)
     model = replace(config.model, channel_mixer="none", bos=True)
-    aids = replace(config, model=model, length=length, curriculum=stages, restart_after=200, decay=300, sharpen=1.005)
-    return replace(aids, hold=16 * length + length % 2, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0)
+    aids = replace(
+        config,
+        model=model,
+        length=length,
+        curriculum=stages,
+        restart_after=200,
+        decay=300,
+        sharpen=1.005,
+    )
+    return replace(
+        aids, hold=16 * length + length % 2, lr=2e-2, warmup=100, clip=1.0, patience=0, solved=2.0
+    )

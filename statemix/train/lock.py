@@ -21,7 +21,9 @@ def entered(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Busy(f"Another process is at the run {directory}. Wait until it ends, or choose another directory.") from error
+            raise Busy(
+                f"Another process is at the run {directory}. Wait until it ends, or choose another directory."
+            ) from error
         except OSError:
             pass
         yield

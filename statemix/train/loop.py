@@ -40,7 +40,11 @@ from statemix.train.state import (
 
 CHECKPOINT_SECONDS = 5.0
 WATCHED_STEPS = 25  # after which the accuracy in training is looked at
-STAGE_ACCURACY, LEARNT_ACCURACY, CERTAIN = 0.9, 0.99, 0.9999  # for the next stage, for the decay, for the end
+STAGE_ACCURACY, LEARNT_ACCURACY, CERTAIN = (
+    0.9,
+    0.99,
+    0.9999,
+)  # for the next stage, for the decay, for the end
 
 
 Observer = Callable[[Run, EpochReport], None]
@@ -59,7 +63,9 @@ def learning_rate(config: RunConfig, counters: Counters, total: int) -> float:
     if config.decay:
         return config.lr + (config.min_lr - config.lr) * max(0, counters.decay_step) / config.decay
     progress = (step - config.warmup) / max(1, total - config.warmup)
-    return config.min_lr + (config.lr - config.min_lr) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return config.min_lr + (config.lr - config.min_lr) * 0.5 * (
+        1 + math.cos(math.pi * min(1.0, progress))
+    )
 
 
 def batch_of(run: Run) -> tuple[Tensor, Tensor]:
@@ -69,7 +75,9 @@ def batch_of(run: Run) -> tuple[Tensor, Tensor]:
         length = prefix_length(run)
         rng = np.random.default_rng([config.seed, counters.attempt, counters.step])
         rows = rng.integers(0, len(train), min(512, max(1, 2048 // length)))
-        return torch.from_numpy(train.inputs[rows, :length]), torch.from_numpy(train.targets[rows, :length])
+        return torch.from_numpy(train.inputs[rows, :length]), torch.from_numpy(
+            train.targets[rows, :length]
+        )
     epoch, place = divmod(counters.step, run.steps_per_epoch)
     order = np.random.default_rng([config.seed, epoch]).permutation(len(train))
     rows = order[place * config.batch : (place + 1) * config.batch]
@@ -86,7 +94,9 @@ def train_step(run: Run) -> tuple[float, float, float]:
     """One step: the loss, the accuracy of the batch, and that of its last position."""
     inputs, targets = batch_of(run)
     if not (targets != IGNORE).any():
-        raise ValueError(f"No position of the first {inputs.shape[1]} is scored in the task {run.task.name!r}. Begin the curriculum later.")
+        raise ValueError(
+            f"No position of the first {inputs.shape[1]} is scored in the task {run.task.name!r}. Begin the curriculum later."
+        )
     rate = learning_rate(run.config, run.counters, run.total_steps)
     for group in run.optimiser.param_groups:
         group["lr"] = rate
@@ -102,7 +112,9 @@ def train_step(run: Run) -> tuple[float, float, float]:
     last = (right[:, -1] & scored[:, -1]).sum().item() / max(1, int(scored[:, -1].sum()))
     value = loss.item()
     if not math.isfinite(value):
-        raise FloatingPointError(f"The loss of run {run.config.id} is {value} at step {run.counters.step}. Try a smaller lr, or set clip.")
+        raise FloatingPointError(
+            f"The loss of run {run.config.id} is {value} at step {run.counters.step}. Try a smaller lr, or set clip."
+        )
     return value, accuracy, last
 
 
@@ -121,9 +133,13 @@ def advance(run: Run, accuracy: float, last: float) -> None:
     )
     if counters.attempt_step % WATCHED_STEPS == 0:
         judged = judge(config, counters, counters.hits / WATCHED_STEPS)
-        run.counters = replace(anew(judged) if judged.ended and not holds(run) else judged, hits=0.0)
+        run.counters = replace(
+            anew(judged) if judged.ended and not holds(run) else judged, hits=0.0
+        )
         if run.counters.attempt > counters.attempt:
-            run.model = make_model(config, run.task, run.data["train"].inputs.shape[1], run.counters.attempt)
+            run.model = make_model(
+                config, run.task, run.data["train"].inputs.shape[1], run.counters.attempt
+            )
             run.optimiser = make_optimiser(config, run.model)
     else:
         run.counters = counters
@@ -141,7 +157,9 @@ def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
     elif accuracy > LEARNT_ACCURACY:
         return replace(counters, decay_step=0)
     allowed = config.restart_after + (config.warmup if counters.stage == 0 else 0)
-    return anew(counters) if config.restart_after > 0 and counters.stage_step >= allowed else counters
+    return (
+        anew(counters) if config.restart_after > 0 and counters.stage_step >= allowed else counters
+    )
 
 
 def holds(run: Run) -> bool:
@@ -151,7 +169,15 @@ def holds(run: Run) -> bool:
 
 def anew(counters: Counters) -> Counters:
     """The next attempt, from its first step."""
-    return replace(counters, attempt=counters.attempt + 1, attempt_step=0, stage=0, stage_step=0, decay_step=-1, ended=False)
+    return replace(
+        counters,
+        attempt=counters.attempt + 1,
+        attempt_step=0,
+        stage=0,
+        stage_step=0,
+        decay_step=-1,
+        ended=False,
+    )
 
 
 def sharpen(model: nn.Module, factor: float) -> None:
@@ -165,17 +191,25 @@ def end_epoch(run: Run, loss: float, train: float, started: tuple[float, float])
     """Evaluate; remember the best weights so far."""
     counters, config = run.counters, run.config
     validation = measure_accuracy(run.model, run.data["validation"], run.task.classes)
-    test = measure_accuracy(run.model, run.data["test"], run.task.classes) if config.protocol == "paper" else None
+    test = (
+        measure_accuracy(run.model, run.data["test"], run.task.classes)
+        if config.protocol == "paper"
+        else None
+    )
     chosen = validation.token if test is None else test.macro
     epoch = len(run.reports)
     since_best = 0 if chosen > counters.best_accuracy else counters.since_best + 1
     held = counters.ended and config.hold > 0  # others may be as good at this length, and not last
-    if held or chosen >= counters.best_accuracy:  # of equals the latest, which has been trained longer
+    if (
+        held or chosen >= counters.best_accuracy
+    ):  # of equals the latest, which has been trained longer
         run.best = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
         counters = replace(counters, best_epoch=epoch, best_accuracy=chosen)
     counters = replace(counters, since_best=since_best)
     seconds, cpu_seconds = (now - then for now, then in zip(clocks(), started, strict=True))
-    run.counters = replace(counters, seconds=counters.seconds + seconds, cpu_seconds=counters.cpu_seconds + cpu_seconds)
+    run.counters = replace(
+        counters, seconds=counters.seconds + seconds, cpu_seconds=counters.cpu_seconds + cpu_seconds
+    )
     rate = learning_rate(config, counters, run.total_steps)
     report = EpochReport(
         epoch,
@@ -203,7 +237,9 @@ def is_over(run: Run) -> bool:
     return counters.best_accuracy >= config.solved or 0 < config.patience <= counters.since_best
 
 
-def train(config: RunConfig, directory: Path, *, resume: bool = True, observer: Observer | None = None) -> RunResult:
+def train(
+    config: RunConfig, directory: Path, *, resume: bool = True, observer: Observer | None = None
+) -> RunResult:
     """Train to the end in `directory`, going on from its checkpoint if there is one; return and write the result."""
     finished = read_result(config, directory) if resume else None
     if finished is not None:
@@ -249,7 +285,9 @@ def read_result(config: RunConfig, directory: Path) -> RunResult | None:
         path.rename(path.with_name(f"{RESULT}.damaged"))
         return None
     if result.id != config.id:
-        raise ValueError(f"{directory} holds the result of another config, {result.id}. Choose another directory, or delete it.")
+        raise ValueError(
+            f"{directory} holds the result of another config, {result.id}. Choose another directory, or delete it."
+        )
     return result
 
 
@@ -258,7 +296,10 @@ def finish(run: Run, directory: Path) -> RunResult:
     save(run, directory)
     chosen = make_model(run.config, run.task, run.data["train"].inputs.shape[1], attempt=0)
     chosen.load_state_dict(run.best)
-    validation, test = (measure_accuracy(chosen, run.data[name], run.task.classes) for name in ("validation", "test"))
+    validation, test = (
+        measure_accuracy(chosen, run.data[name], run.task.classes)
+        for name in ("validation", "test")
+    )
     best = run.reports[run.counters.best_epoch]
     result = RunResult(
         id=run.config.id,

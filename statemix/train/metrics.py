@@ -38,7 +38,11 @@ def all_end_right(model: nn.Module, examples: Examples) -> bool:
         part = examples[first : first + ROWS]
         last = part.targets.shape[1] - 1 - (part.targets[:, ::-1] != IGNORE).argmax(1)[:, None]
         predicted = predict(model, torch.from_numpy(part.inputs)).numpy()
-        right = bool((np.take_along_axis(predicted, last, 1) == np.take_along_axis(part.targets, last, 1)).all())
+        right = bool(
+            (
+                np.take_along_axis(predicted, last, 1) == np.take_along_axis(part.targets, last, 1)
+            ).all()
+        )
         if not right:
             break
     model.train()
@@ -68,7 +72,9 @@ def score(predicted: np.ndarray, targets: np.ndarray, classes: int) -> Accuracy:
     )
 
 
-def accuracy_by_length(task: Task, model: nn.Module, lengths: Iterable[int], count: int, seed: int) -> dict[str, float]:
+def accuracy_by_length(
+    task: Task, model: nn.Module, lengths: Iterable[int], count: int, seed: int
+) -> dict[str, float]:
     """Token accuracy on `count` fresh sequences of each length; keys are text, as in JSON."""
     found = {}
     for length in lengths:

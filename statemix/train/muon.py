@@ -14,7 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan's quintic, which sends singular values in (0, 1] near one in five iterations
+COEFFICIENTS = (
+    3.4445,
+    -4.7750,
+    2.0315,
+)  # of Jordan's quintic, which sends singular values in (0, 1] near one in five iterations
 ITERATIONS = 5
 MOMENTUM = 0.95
 
@@ -82,7 +86,9 @@ def step_matrices(group: dict[str, Any], state: dict[Tensor, Any]) -> None:
         own["step"] += 1
         moment = own["exp_avg"].lerp_(W.grad, 1 - MOMENTUM)
         update = like(W, orthogonal(whole(W.grad.lerp(moment, MOMENTUM))))
-        W.mul_(1 - rate * group["weight_decay"]).add_(update, alpha=-rate * max(1.0, W.shape[0] / W.shape[1]) ** 0.5)
+        W.mul_(1 - rate * group["weight_decay"]).add_(
+            update, alpha=-rate * max(1.0, W.shape[0] / W.shape[1]) ** 0.5
+        )
 
 
 def whole(x: Tensor) -> Tensor:
@@ -92,4 +98,8 @@ def whole(x: Tensor) -> Tensor:
 
 def like(W: Tensor, update: Tensor) -> Tensor:
     """This rank's share of an update that every rank has."""
-    return distribute_tensor(update, W.device_mesh, W.placements, src_data_rank=None) if isinstance(W, DTensor) else update
+    return (
+        distribute_tensor(update, W.device_mesh, W.placements, src_data_rank=None)
+        if isinstance(W, DTensor)
+        else update
+    )

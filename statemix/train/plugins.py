@@ -29,9 +29,14 @@ def load_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[name]
-        where = path if error.filename in (None, str(place)) else error.filename  # a file beside it, which it imports
+        where = (
+            path if error.filename in (None, str(place)) else error.filename
+        )  # a file beside it, which it imports
         raise ValueError(f"{where}, line {error.lineno}: {error.msg}.") from error
-    except (TypeError, ImportError) as error:  # a mixer that lacks something, a package that is not there
+    except (
+        TypeError,
+        ImportError,
+    ) as error:  # a mixer that lacks something, a package that is not there
         del sys.modules[name]
         raise ValueError(f"{path}, line {last_line(error, place)}: {error}") from error
     except BaseException:
@@ -53,7 +58,11 @@ def importing_from(directory: Path) -> Iterator[None]:
 
 def last_line(error: BaseException, path: Path) -> int:
     """The last line of `path` that was run before the error."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == path.resolve()]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == path.resolve()
+    ]
     return lines[-1] or 0 if lines else 0
 
 
@@ -62,12 +71,16 @@ def hash_sources(makers: Iterable[Callable[..., Any]]) -> dict[str, str]:
 
     Of namesakes the name has the directory before it.
     """
-    modules = {maker.__module__ for maker in makers if maker.__module__.partition(".")[0] != "statemix"}
+    modules = {
+        maker.__module__ for maker in makers if maker.__module__.partition(".")[0] != "statemix"
+    }
     found = (getattr(sys.modules.get(module), "__file__", None) for module in modules)
     files = sorted({Path(file).resolve() for file in found if file is not None})
     names = [file.name for file in files]
     return {
-        file.name if names.count(file.name) == 1 else f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
+        file.name
+        if names.count(file.name) == 1
+        else f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
     }
 

@@ -16,8 +16,15 @@ from statemix.train.checkpoint import load_checkpoint, save_checkpoint, write_at
 from statemix.train.config import RunConfig, config_from_dict
 from statemix.train.muon import Muon, is_inner_matrix
 
-HELD_TOKENS = 1 << 19  # how many tokens of the length `hold` are looked at: what is lost once in so many does not show in fewer
-CHECKPOINT, METRICS, CONFIG, RESULT = "checkpoint.safetensors", "metrics.jsonl", "config.json", "result.json"
+HELD_TOKENS = (
+    1 << 19
+)  # how many tokens of the length `hold` are looked at: what is lost once in so many does not show in fewer
+CHECKPOINT, METRICS, CONFIG, RESULT = (
+    "checkpoint.safetensors",
+    "metrics.jsonl",
+    "config.json",
+    "result.json",
+)
 
 
 @dataclass(frozen=True)
@@ -101,10 +108,18 @@ def start_run(config: RunConfig) -> Run:
     """Draw the data and the first weights."""
     task = find_task(config.task, config.task_options)
     length = config.length or task.length
-    counts = {"train": config.train_examples, "validation": config.test_examples, "test": config.test_examples}
+    counts = {
+        "train": config.train_examples,
+        "validation": config.test_examples,
+        "test": config.test_examples,
+    }
     data = split_examples(task, counts, length, config.seed)
     if config.hold:
-        data["hold"] = task.examples(-(-HELD_TOKENS // config.hold), config.hold, np.random.default_rng([config.seed, config.hold, 1]))
+        data["hold"] = task.examples(
+            -(-HELD_TOKENS // config.hold),
+            config.hold,
+            np.random.default_rng([config.seed, config.hold, 1]),
+        )
     model = make_model(config, task, data["train"].inputs.shape[1], attempt=0)
     return Run(config, task, data, model, make_optimiser(config, model))
 
@@ -121,21 +136,37 @@ def make_model(config: RunConfig, task: Task, length: int, attempt: int) -> nn.M
 def check_lengths(config: RunConfig, task: Task, model: nn.Module, length: int) -> None:
     """Prefixes are no longer than sequences; those of the length `hold` exist, and fit into the model."""
     if config.curriculum and config.curriculum[-1] > length:
-        raise ValueError(f"`curriculum` has prefixes of up to {config.curriculum[-1]} tokens, but sequences have {length}. Leave them out.")
+        raise ValueError(
+            f"`curriculum` has prefixes of up to {config.curriculum[-1]} tokens, but sequences have {length}. Leave them out."
+        )
     longest = getattr(model, "length", config.hold)
     if config.hold > longest:
-        raise ValueError(f"`hold` = {config.hold} is more than the {longest} positions of this model. Set it to 0.")
+        raise ValueError(
+            f"`hold` = {config.hold} is more than the {longest} positions of this model. Set it to 0."
+        )
     if config.hold and not task.fits(config.hold):
-        raise ValueError(f"`hold` = {config.hold} does not fit the task {task.name!r}. Lengths that fit: {task.lengths}.")
+        raise ValueError(
+            f"`hold` = {config.hold} does not fit the task {task.name!r}. Lengths that fit: {task.lengths}."
+        )
 
 
 def make_optimiser(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
     """AdamW, or Muon for the matrices inside blocks and AdamW for all else."""
-    settings: dict[str, Any] = {"lr": config.lr, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": config.weight_decay, "fused": True}
+    settings: dict[str, Any] = {
+        "lr": config.lr,
+        "betas": (0.9, 0.999),
+        "eps": 1e-8,
+        "weight_decay": config.weight_decay,
+        "fused": True,
+    }
     if config.optimiser == "adamw":
         return torch.optim.AdamW(model.parameters(), **settings)
     named = list(model.named_parameters())
-    inner = {"params": [p for name, p in named if is_inner_matrix(name, p)], "matrices": True, "scale": config.matrix_lr / config.lr}
+    inner = {
+        "params": [p for name, p in named if is_inner_matrix(name, p)],
+        "matrices": True,
+        "scale": config.matrix_lr / config.lr,
+    }
     others = {"params": [p for name, p in named if not is_inner_matrix(name, p)], "matrices": False}
     return Muon([inner, others], **settings)
 
@@ -146,7 +177,11 @@ def save(run: Run, directory: Path) -> None:
     tensors |= {f"best.{name}": x for name, x in run.best.items()}
     for index, moments in run.optimiser.state_dict()["state"].items():
         tensors |= {f"optimiser.{index}.{name}": x for name, x in moments.items()}
-    state = {"config": run.config.to_json(), "counters": asdict(run.counters), "reports": [asdict(report) for report in run.reports]}
+    state = {
+        "config": run.config.to_json(),
+        "counters": asdict(run.counters),
+        "reports": [asdict(report) for report in run.reports],
+    }
     save_checkpoint(directory / CHECKPOINT, tensors, state)
 
 
@@ -154,7 +189,9 @@ def restore(run: Run, directory: Path) -> None:
     """Go back to the checkpoint of `directory`."""
     tensors, state = load_checkpoint(directory / CHECKPOINT)
     if config_from_dict(json.loads(state["config"])) != run.config:
-        raise ValueError(f"The checkpoint in {directory} belongs to another config. Choose another directory, or delete it.")
+        raise ValueError(
+            f"The checkpoint in {directory} belongs to another config. Choose another directory, or delete it."
+        )
     run.counters = Counters(**state["counters"])
     run.reports = [EpochReport(**report) for report in state["reports"]]
     run.model.load_state_dict(with_prefix(tensors, "model."))

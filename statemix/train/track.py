@@ -41,7 +41,9 @@ class RunTracker:
 
     def __init__(self, module: Any, config: Identified, directory: Path) -> None:
         self.module = module
-        module.init(project="statemix", name=config.id, config={"config": config.to_json()}, resume="allow")
+        module.init(
+            project="statemix", name=config.id, config={"config": config.to_json()}, resume="allow"
+        )
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Send the metrics of one step."""
@@ -97,4 +99,6 @@ def open_tracker(name: str, config: Identified, directory: Path) -> Tracker:
     try:
         return TRACKERS[name](config, directory)
     except ImportError as error:
-        raise ValueError(f"The tracker {name!r} is not installed ({error}). Install it with: pip install 'statemix[track]'") from error
+        raise ValueError(
+            f"The tracker {name!r} is not installed ({error}). Install it with: pip install 'statemix[track]'"
+        ) from error

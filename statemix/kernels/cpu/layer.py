@@ -21,7 +21,15 @@ from torch import Tensor
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, check, pointer
-from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, sizes_of, state_of, unpack_inputs, unpack_outputs
+from statemix.kernels.lanes import (
+    Sizes,
+    pack_inputs,
+    pack_outputs,
+    sizes_of,
+    state_of,
+    unpack_inputs,
+    unpack_outputs,
+)
 
 STEPS = 1024  # of a stretch: its gates fit the last level of cache, and the weights' gradients are not read and written too often
 
@@ -61,7 +69,9 @@ class Stretch:
     bounds: Tensor
 
 
-def make_layer(library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor, W_v: Tensor, W_o: Tensor) -> Layer:
+def make_layer(
+    library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor, W_v: Tensor, W_o: Tensor
+) -> Layer:
     m = W_g.shape[0] // W_v.shape[0] - 1
     sizes = sizes_of(W_v.shape[0] // (m if block else 1), m, block=block, gate=gate)
     W = pack_inputs(W_g, W_v, sizes)
@@ -103,7 +113,13 @@ class Rows:
 
     def collector(self) -> "RowsGradient":
         dgates = pool.empty((min(self.steps, STEPS), self.layer.sizes.inputs))
-        return RowsGradient(self, dgates, pool.empty(tuple(self.x.shape)), torch.zeros_like(self.layer.W), torch.zeros_like(self.layer.c))
+        return RowsGradient(
+            self,
+            dgates,
+            pool.empty(tuple(self.x.shape)),
+            torch.zeros_like(self.layer.W),
+            torch.zeros_like(self.layer.c),
+        )
 
 
 @dataclass(frozen=True)
@@ -147,7 +163,9 @@ class Table:
     def memory(self, keep: bool) -> Tensor:
         """The gates of all rows, which a scan reads where they stand."""
         memory = self.x.new_empty((self.x.shape[0], self.layer.sizes.inputs))
-        return torch.addmm(self.layer.c, self.x, self.layer.W.t(), out=memory)  # into memory of float32, whatever autocast wants
+        return torch.addmm(
+            self.layer.c, self.x, self.layer.W.t(), out=memory
+        )  # into memory of float32, whatever autocast wants
 
     def gates(self, s: Stretch, memory: Tensor, keep: bool) -> Gates:
         return self.kept(s, memory)
@@ -175,7 +193,11 @@ class TableGradient:
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
         x, W = self.table.x, self.table.layer.W
         dx, dW = x.new_empty(x.shape), W.new_empty(W.shape)
-        return torch.mm(self.dgates, W, out=dx), torch.mm(self.dgates.t(), x, out=dW), self.dgates.sum(0)
+        return (
+            torch.mm(self.dgates, W, out=dx),
+            torch.mm(self.dgates.t(), x, out=dW),
+            self.dgates.sum(0),
+        )
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
@@ -186,7 +208,9 @@ def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
         smallest, largest = (int(y) for y in tokens.aminmax())
         if smallest < 0 or largest >= x.shape[0]:
             wrong = smallest if smallest < 0 else largest
-            raise IndexError(f"`tokens` must name rows of the table, 0 .. {x.shape[0] - 1}, got {wrong}.")
+            raise IndexError(
+                f"`tokens` must name rows of the table, 0 .. {x.shape[0] - 1}, got {wrong}."
+            )
     return Table(layer, x, tokens.to(torch.int64).contiguous())
 
 
@@ -201,21 +225,34 @@ def stretches(bounds: list[int]) -> Iterator[Stretch]:
 
 
 def forward(
-    layer: Layer, source: Rows | Table, h0: Tensor | None, bounds: list[int], mask: Tensor | None, keep: bool
+    layer: Layer,
+    source: Rows | Table,
+    h0: Tensor | None,
+    bounds: list[int],
+    mask: Tensor | None,
+    keep: bool,
 ) -> tuple[Tensor, Tensor, Kept]:
     """y (N, d), the final states (S, n, m), and what the backward pass needs."""
     (n, m, *_), (N, S), x = layer.sizes, (source.steps, len(bounds) - 1), source.x
     y = pool.empty((N, layer.W_o.shape[0]))
-    states = x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
+    states = (
+        x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
+    )
     gates, h = source.memory(keep), pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
     entries = x.new_empty((0 if keep else -(-N // STEPS), n, m))
     for s in stretches(bounds):
         rows = slice(s.a, s.b) if keep else slice(0, s.b - s.a)
         if not keep:
             entries[s.index] = states[s.first]
-        scan_forward(layer, s, source.gates(s, gates, keep), mask, states[s.first : s.last], h[rows])
+        scan_forward(
+            layer, s, source.gates(s, gates, keep), mask, states[s.first : s.last], h[rows]
+        )
         torch.mm(h[rows], layer.W_o.t(), out=y[s.a : s.b])
-    return y, states, Kept(gates, h, entries) if keep else Kept(x.new_empty(0), x.new_empty(0), entries)
+    return (
+        y,
+        states,
+        Kept(gates, h, entries) if keep else Kept(x.new_empty(0), x.new_empty(0), entries),
+    )
 
 
 @dataclass(frozen=True)
@@ -252,7 +289,17 @@ def backward(
         if not keep:
             scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, source.x), h)
         torch.mm(dy[rows], layer.W_o, out=dh[local])
-        scan_backward(layer, s, gates, mask, start, h, dh[local], states[s.first : s.last], collected.memory(s))
+        scan_backward(
+            layer,
+            s,
+            gates,
+            mask,
+            start,
+            h,
+            dh[local],
+            states[s.first : s.last],
+            collected.memory(s),
+        )
         collected.add(s)
         if not keep:
             dW_o.addmm_(dy[rows].t(), h)
@@ -269,7 +316,9 @@ def entering(layer: Layer, s: Stretch, kept: Kept, h0: Tensor | None, keep: bool
     if not s.cut:
         return None if h0 is None else h0[s.first : s.last].contiguous()
     n, m, *_ = layer.sizes
-    start = layer.W.new_zeros((s.last - s.first, n, m)) if h0 is None else h0[s.first : s.last].clone()
+    start = (
+        layer.W.new_zeros((s.last - s.first, n, m)) if h0 is None else h0[s.first : s.last].clone()
+    )
     start[0] = state_of(kept.h[s.a - 1], layer.sizes) if keep else kept.entries[s.index]
     return start
 
@@ -278,7 +327,9 @@ def zeros_or_copy(start: Tensor | None, s: Stretch, sizes: Sizes, like: Tensor) 
     return like.new_zeros((s.last - s.first, sizes.n, sizes.m)) if start is None else start.clone()
 
 
-def scan_forward(layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, states: Tensor, h: Tensor) -> None:
+def scan_forward(
+    layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, states: Tensor, h: Tensor
+) -> None:
     """Scan one stretch from `states`, which become the final ones."""
     arguments = structure(layer, s, gates, mask, states, h, states)
     check(layer.library.handle.statemix_forward(ctypes.byref(arguments), int(layer.block)))
@@ -301,8 +352,23 @@ def scan_backward(
     check(layer.library.handle.statemix_backward(ctypes.byref(arguments), int(layer.block)))
 
 
-def structure(layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, h0: Tensor | None, h: Tensor, final: Tensor | None) -> Scan:
+def structure(
+    layer: Layer,
+    s: Stretch,
+    gates: Gates,
+    mask: Tensor | None,
+    h0: Tensor | None,
+    h: Tensor,
+    final: Tensor | None,
+) -> Scan:
     sizes = (1, s.b - s.a, layer.sizes.n, s.last - s.first, layer.sizes.m)
     real = None if mask is None else mask[s.a : s.b]
     pointers = (pointer(y) for y in (s.bounds, real, gates.rows, gates.X, None, h0, h, final))
-    return Scan(*sizes, GATES["odds" if layer.sizes.differences else layer.gate], False, torch.get_num_threads(), True, *pointers)
+    return Scan(
+        *sizes,
+        GATES["odds" if layer.sizes.differences else layer.gate],
+        False,
+        torch.get_num_threads(),
+        True,
+        *pointers,
+    )

@@ -38,17 +38,27 @@ def load() -> Library | Missing:
         return Missing(f"switched off by {SWITCH}=off")
     path = find()
     if path is None:
-        return Missing("this installation was built without a C++ compiler; reinstall with one to get the library")
+        return Missing(
+            "this installation was built without a C++ compiler; reinstall with one to get the library"
+        )
     try:
         handle = ctypes.CDLL(str(path))
         version = handle.statemix_abi_version()
     except (OSError, AttributeError) as error:
         return Missing(f"{path.name} does not load ({error}); reinstall statemix")
     if version != ABI_VERSION:
-        return Missing(f"{path.name} has ABI version {version}, expected {ABI_VERSION}; reinstall statemix")
+        return Missing(
+            f"{path.name} has ABI version {version}, expected {ABI_VERSION}; reinstall statemix"
+        )
     handle.statemix_instruction_set.restype = ctypes.c_char_p
     instruction_set = handle.statemix_instruction_set().decode()
-    return Library(path, instruction_set, bool(handle.statemix_has_threads()), handle.statemix_max_size(), handle)
+    return Library(
+        path,
+        instruction_set,
+        bool(handle.statemix_has_threads()),
+        handle.statemix_max_size(),
+        handle,
+    )
 
 
 def find() -> Path | None:

@@ -35,7 +35,9 @@ def limit() -> int:
     if value.lower() == "off" or not hasattr(mmap, "MAP_ANONYMOUS"):
         return 0
     if not value.isdigit():
-        raise ValueError(f"The environment variable {SWITCH} must be 'off' or a number of MiB, got {value!r}.")
+        raise ValueError(
+            f"The environment variable {SWITCH} must be 'off' or a number of MiB, got {value!r}."
+        )
     return int(value) << 20
 
 

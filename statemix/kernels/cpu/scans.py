@@ -10,7 +10,17 @@ from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.problem import Problem
 
-GATES = {None: 0, "softmax": 1, "sigmoid": 2, "relu": 3, "tanh": 4, "linear": 5, "silu": 6, "none": 7, "odds": 8}
+GATES = {
+    None: 0,
+    "softmax": 1,
+    "sigmoid": 2,
+    "relu": 3,
+    "tanh": 4,
+    "linear": 5,
+    "silu": 6,
+    "none": 7,
+    "odds": 8,
+}
 POINTER = ctypes.c_void_p
 
 
@@ -46,7 +56,10 @@ class Floats(Problem):
         B, T, n = self.x.shape[:3]
         gate, threads = GATES[self.gate], torch.get_num_threads()
         sizes = (B, T, n, bounds.shape[0] - 1, self.m, gate, self.reverse, threads, False)
-        return Scan(*sizes, *(pointer(y) for y in (bounds, self.mask, None, self.X, self.x, self.h0, h, final)))
+        return Scan(
+            *sizes,
+            *(pointer(y) for y in (bounds, self.mask, None, self.X, self.x, self.h0, h, final)),
+        )
 
 
 def problem(
@@ -61,7 +74,16 @@ def problem(
 ) -> Floats:
     """Bring the arguments of an op into the form that the library reads."""
     kept = None if mask is None else mask.contiguous()
-    return Floats(block, gate, as_input(X), as_input(x), None if h0 is None else as_input(h0), cu_seqlens, kept, reverse)
+    return Floats(
+        block,
+        gate,
+        as_input(X),
+        as_input(x),
+        None if h0 is None else as_input(h0),
+        cu_seqlens,
+        kept,
+        reverse,
+    )
 
 
 def forward(library: Library, scan: Floats) -> tuple[Tensor, Tensor]:
@@ -72,11 +94,15 @@ def forward(library: Library, scan: Floats) -> tuple[Tensor, Tensor]:
     return h, final
 
 
-def backward(library: Library, scan: Floats, h: Tensor, dh: Tensor, dfinal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(
+    library: Library, scan: Floats, h: Tensor, dh: Tensor, dfinal: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0)."""
     bounds, h, dh, dfinal = scan.bounds(), as_input(h), as_input(dh), as_input(dfinal)
     dX, dx, dh0 = pool.empty_like(scan.X), pool.empty_like(scan.x), scan.states()
-    arguments = ScanGradient(scan.structure(bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0)))
+    arguments = ScanGradient(
+        scan.structure(bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0))
+    )
     check(library.handle.statemix_backward(ctypes.byref(arguments), int(scan.block)))
     return dX, dx, dh0
 

@@ -64,7 +64,10 @@ def exponentials(g, GATE: tl.constexpr):
     if GATE == "sigmoid":
         logits = ()
         for j in tl.static_range(len(g)):
-            logits += (tl.where(g[j] > 0, tl.zeros_like(g[j]), g[j]) - tl.log(1.0 + exponential(-tl.abs(g[j]))),)
+            logits += (
+                tl.where(g[j] > 0, tl.zeros_like(g[j]), g[j])
+                - tl.log(1.0 + exponential(-tl.abs(g[j]))),
+            )
     top = logits[0]
     for j in tl.static_range(1, len(g)):
         top = tl.maximum(top, logits[j])

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 MAX_SIZE = 64  # the largest m: a row of gates stays in a lane's registers
 FLIGHT = 12  # entries of rows that a lane reads at once, so that the warps of a processor cover the latency of memory
 SHORTEST = 64  # steps of a chunk
-BUSY = {1: 320, 2: 250, 4: 175, 8: 150, 16: 70}  # channels to a processor from which whole sequences are swept faster than chunks
+BUSY = {
+    1: 320,
+    2: 250,
+    4: 175,
+    8: 150,
+    16: 70,
+}  # channels to a processor from which whole sequences are swept faster than chunks
 HELD = 64  # entries of states that a lane holds in `summarise`
 
 

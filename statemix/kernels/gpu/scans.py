@@ -29,7 +29,13 @@ class Planned(Problem):
 
     def constants(self) -> dict[str, object]:
         """What is compiled into a sweep."""
-        return {"M": self.m, "BLOCK": self.block, "GATE": self.gate, "REVERSE": self.reverse, "LANES": self.plan.lanes}
+        return {
+            "M": self.m,
+            "BLOCK": self.block,
+            "GATE": self.gate,
+            "REVERSE": self.reverse,
+            "LANES": self.plan.lanes,
+        }
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,12 @@ def cut(scan: Planned) -> Chunks:
     needed = ((lengths + length - 1) // length).clamp(min=1)
     first = torch.cat([needed.new_zeros(1), needed.cumsum(0)])
     count = T // length + S
-    owner = torch.searchsorted(first, torch.arange(count, device=first.device, dtype=first.dtype), right=True) - 1
+    owner = (
+        torch.searchsorted(
+            first, torch.arange(count, device=first.device, dtype=first.dtype), right=True
+        )
+        - 1
+    )
     return Chunks(count, 0, owner.clamp(max=S - 1), first)
 
 
@@ -91,34 +102,65 @@ def forward(scan: Planned, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 
 def backward(
-    scan: Planned, h: Tensor, dh: Tensor, dfinal: Tensor, lags: Tensor | None, dtypes: tuple[torch.dtype, torch.dtype]
+    scan: Planned,
+    h: Tensor,
+    dh: Tensor,
+    dfinal: Tensor,
+    lags: Tensor | None,
+    dtypes: tuple[torch.dtype, torch.dtype],
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0), the first two in `dtypes`.
 
     `lags` are the states (B, T, n, m) that enter each step of a masked companion scan, whose lags the mask breaks up; else None.
     """
     h, dh, dfinal = h.contiguous(), dh.contiguous(), dfinal.contiguous()
-    dX, dx, dh0 = torch.empty_like(scan.X, dtype=dtypes[0]), torch.empty_like(scan.x, dtype=dtypes[1]), scan.states()
+    dX, dx, dh0 = (
+        torch.empty_like(scan.X, dtype=dtypes[0]),
+        torch.empty_like(scan.x, dtype=dtypes[1]),
+        scan.states(),
+    )
     if dh0.numel() == 0:
         return dX, dx, dh0
     chunks = cut(scan) if scan.plan.chunk else None
     state = dfinal
     if chunks is not None:
         ends = summarised(scan, chunks, scan.m)
-        sweep(sweeps.backward, scan, chunks, (scan.X, scan.x, None, h, dh, None, None, None, None, None, ends, scan.mask))
+        sweep(
+            sweeps.backward,
+            scan,
+            chunks,
+            (scan.X, scan.x, None, h, dh, None, None, None, None, None, ends, scan.mask),
+        )
         state = joined(scan, chunks, ends, dfinal, adjoint=True)
     lags = None if lags is None else lags.contiguous()
-    sweep(sweeps.backward, scan, chunks, (scan.X, scan.x, scan.h0, h, dh, state, dX, dx, dh0, lags, None, scan.mask))
+    sweep(
+        sweeps.backward,
+        scan,
+        chunks,
+        (scan.X, scan.x, scan.h0, h, dh, state, dX, dx, dh0, lags, None, scan.mask),
+    )
     return dX, dx, dh0
 
 
 def sweep(kernel, scan: Planned, chunks: Chunks | None, tensors: tuple[Tensor | None, ...]) -> None:
     """Launch `forward` or `backward`, one warp for each tile of each chunk, or of each sequence."""
     count = scan.sequences if chunks is None else chunks.count
-    places = (scan.cu_seqlens, None, None) if chunks is None else (scan.cu_seqlens, chunks.owner, chunks.first)
-    sizes = (scan.x.shape[1], scan.plan.chunk, 1 if chunks is None else chunks.per, scan.x.shape[2], scan.tiles)
+    places = (
+        (scan.cu_seqlens, None, None)
+        if chunks is None
+        else (scan.cu_seqlens, chunks.owner, chunks.first)
+    )
+    sizes = (
+        scan.x.shape[1],
+        scan.plan.chunk,
+        1 if chunks is None else chunks.per,
+        scan.x.shape[2],
+        scan.tiles,
+    )
     chosen = {"CHUNKED": chunks is not None, "STEPS": scan.plan.steps}
-    kernel[(count * scan.tiles,)](*tensors, *places, *sizes, **scan.constants(), **chosen, **OPTIONS)
+    kernel[(count * scan.tiles,)](
+        *tensors, *places, *sizes, **scan.constants(), **chosen, **OPTIONS
+    )
 
 
 def summarised(scan: Planned, chunks: Chunks, columns: int) -> Tensor:
@@ -128,16 +170,22 @@ def summarised(scan: Planned, chunks: Chunks, columns: int) -> Tensor:
     sizes = (scan.x.shape[1], scan.plan.chunk, chunks.per, n, scan.tiles)
     grid = (chunks.count * scan.tiles, -(-columns // together))
     tensors = (scan.X, scan.x, ends, scan.mask, scan.cu_seqlens, chunks.owner, chunks.first)
-    sweeps.summarise[grid](*tensors, *sizes, **scan.constants(), COUNT=columns, TOGETHER=together, **OPTIONS)
+    sweeps.summarise[grid](
+        *tensors, *sizes, **scan.constants(), COUNT=columns, TOGETHER=together, **OPTIONS
+    )
     return ends
 
 
-def joined(scan: Planned, chunks: Chunks, ends: Tensor, h0: Tensor | None, *, adjoint: bool) -> Tensor:
+def joined(
+    scan: Planned, chunks: Chunks, ends: Tensor, h0: Tensor | None, *, adjoint: bool
+) -> Tensor:
     """(chunks, n, m): the state that enters each chunk."""
     n, m = scan.x.shape[2], scan.m
     entries = scan.x.new_zeros((chunks.count, n, m), dtype=torch.float32)
     lanes = max(scan.plan.lanes, next_power_of_2(m))
     tiles = -(-n * next_power_of_2(m) // lanes)
     sizes = (chunks.per, n, tiles)
-    sweeps.join[(scan.sequences * tiles,)](ends, h0, entries, chunks.first, *sizes, M=m, ADJOINT=adjoint, LANES=lanes, **OPTIONS)
+    sweeps.join[(scan.sequences * tiles,)](
+        ends, h0, entries, chunks.first, *sizes, M=m, ADJOINT=adjoint, LANES=lanes, **OPTIONS
+    )
     return entries

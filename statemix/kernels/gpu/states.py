@@ -77,7 +77,11 @@ def load_state(p, s, n, block, own, M: tl.constexpr, BLOCK: tl.constexpr):
         if p is None:
             state += (tl.zeros(block.shape, tl.float32),)
         else:
-            state += (tl.load(p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i)).to(tl.float32),)
+            state += (
+                tl.load(p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i)).to(
+                    tl.float32
+                ),
+            )
     return state
 
 
@@ -85,7 +89,9 @@ def load_state(p, s, n, block, own, M: tl.constexpr, BLOCK: tl.constexpr):
 def store_state(p, s, state, n, block, own, valid, M: tl.constexpr, BLOCK: tl.constexpr):
     """The inverse of `load_state`."""
     for i in tl.static_range(1 if BLOCK else M):
-        tl.store(p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i), state[i], mask=valid)
+        tl.store(
+            p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i), state[i], mask=valid
+        )
 
 
 @triton.jit

@@ -16,10 +16,39 @@ import triton
 import triton.language as tl
 
 from statemix.kernels.gpu.gates import numerators, pull, slope, weights
-from statemix.kernels.gpu.states import choose, enter, entry_of, load_row, load_state, locate, place, push, store_state, transposed_sum
+from statemix.kernels.gpu.states import (
+    choose,
+    enter,
+    entry_of,
+    load_row,
+    load_state,
+    locate,
+    place,
+    push,
+    store_state,
+    transposed_sum,
+)
 
 SIZES = ["T", "length", "per", "n", "tiles"]
-POINTERS = ["X", "x", "h0", "h", "final", "dh", "dfinal", "dX", "dx", "dh0", "lags", "ends", "entries", "mask", "cu", "owner", "first"]
+POINTERS = [
+    "X",
+    "x",
+    "h0",
+    "h",
+    "final",
+    "dh",
+    "dfinal",
+    "dX",
+    "dx",
+    "dh0",
+    "lags",
+    "ends",
+    "entries",
+    "mask",
+    "cu",
+    "owner",
+    "first",
+]
 
 
 @triton.jit
@@ -82,9 +111,13 @@ def forward(
     if STEPS > 1:
         many += (i1 - i0) // STEPS * STEPS
         for i in range(i0, many, STEPS):
-            state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, STEPS)
+            state = forward_steps(
+                X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, STEPS
+            )
     for i in range(many, i1):
-        state = forward_steps(X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, 1)
+        state = forward_steps(
+            X, x, h, mask, state, i, stride, pace, valid, lane - row, M, BLOCK, GATE, 1
+        )
     store_state(final, s, state, n, block, own, valid & (lane * 0 + last > 0), M, BLOCK)
 
 
@@ -98,7 +131,9 @@ def older(h, h0, i, stride, LAGS: tl.constexpr, EDGE: tl.constexpr):
         back = zero + i - LAGS
         y = tl.load(h + (i - LAGS) * stride, mask=back >= 0, other=0.0).to(tl.float32)
         if h0 is not None:
-            y = tl.where(back < 0, tl.load(h0 - back - 1, mask=back < 0, other=0.0).to(tl.float32), y)
+            y = tl.where(
+                back < 0, tl.load(h0 - back - 1, mask=back < 0, other=0.0).to(tl.float32), y
+            )
         return y
 
 
@@ -135,7 +170,9 @@ def store_gradients(
     y *= scale
     for j in tl.static_range(COLUMNS):
         dg = slope(g[j], f[j], GATE) * scaled * (entries[j] - pull(f[j], low, GATE) * y)
-        if GATE == "softmax" and COLUMNS == 2:  # u_j − y = w_other (u_j − u_other), without cancellation
+        if (
+            GATE == "softmax" and COLUMNS == 2
+        ):  # u_j − y = w_other (u_j − u_other), without cancellation
             both = f[0] * scaled * (f[1] * scale) * (entries[0] - entries[1])
             dg = both if j == 0 else -both
         tl.store(dX + j, tl.where(real, dg, tl.zeros_like(dg)) if MASKED else dg, mask=valid)
@@ -202,10 +239,16 @@ def backward(
         h, dX, dx = h + at, dX + at * COLUMNS, dx + at
         h0 = h0 if h0 is None else h0 + (s.to(tl.int64) * n * ROWS + channel) * LAGS
         lags = lags if lags is None else lags + at * M
-    for j in tl.static_range(LAGS):  # the state after the chunk; where lags are given it is read step by step
-        window += (older(h, h0, i1 - 1 - j + LAGS, stride, LAGS, True) if WRITE and lags is None else k[0],)
+    for j in tl.static_range(
+        LAGS
+    ):  # the state after the chunk; where lags are given it is read step by step
+        window += (
+            older(h, h0, i1 - 1 - j + LAGS, stride, LAGS, True) if WRITE and lags is None else k[0],
+        )
     few = i1
-    if STEPS > 1 or (not BLOCK and M <= 16):  # as far as no step reaches into h0; higher orders would take minutes to compile twice
+    if STEPS > 1 or (
+        not BLOCK and M <= 16
+    ):  # as far as no step reaches into h0; higher orders would take minutes to compile twice
         inner = tl.maximum(i0, tl.minimum(LAGS, i1))
         few = inner + (i1 - inner) % STEPS
         for r in range(0, i1 - few, STEPS):
@@ -249,7 +292,9 @@ def summarise(
         moved = ()
         for c in tl.static_range(TOGETHER):
             drive = tl.where(lane * 0 + column + c == M, v, tl.zeros_like(v))
-            new = push(states[c], output(f, scale, drive, states[c], lane - row, M, BLOCK, GATE), BLOCK)
+            new = push(
+                states[c], output(f, scale, drive, states[c], lane - row, M, BLOCK, GATE), BLOCK
+            )
             moved += (new if mask is None else choose(real, new, states[c]),)
         states = moved
     for c in tl.static_range(TOGETHER):
@@ -267,7 +312,18 @@ def unit(column, row, M: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
-def join(ends, h0, entries, first, per, n, tiles, M: tl.constexpr, ADJOINT: tl.constexpr, LANES: tl.constexpr):
+def join(
+    ends,
+    h0,
+    entries,
+    first,
+    per,
+    n,
+    tiles,
+    M: tl.constexpr,
+    ADJOINT: tl.constexpr,
+    LANES: tl.constexpr,
+):
     """The state that enters each chunk: h → P h + e from the first chunk on, or k → Pᵀ k + e from the last."""
     s = tl.program_id(0) // tiles
     lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, True, LANES)

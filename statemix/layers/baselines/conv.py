@@ -25,7 +25,9 @@ class Conv(RaggedMixer):
 
     def run(self, x: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         """All rows, each up to its length."""
-        before = x.new_zeros((x.shape[0], self.kernel - 1, self.d_model)) if state is None else state
+        before = (
+            x.new_zeros((x.shape[0], self.kernel - 1, self.d_model)) if state is None else state
+        )
         if x.shape[1] == 0:
             return x, before
         history = torch.cat([before, x], 1)

@@ -33,10 +33,20 @@ class DeltaRule(RaggedMixer):
     """
 
     def __init__(
-        self, d_model: int, heads: int, head_dim: int, products: int, gated: bool, negative_eigenvalues: bool, conv: int, output_gate: bool
+        self,
+        d_model: int,
+        heads: int,
+        head_dim: int,
+        products: int,
+        gated: bool,
+        negative_eigenvalues: bool,
+        conv: int,
+        output_gate: bool,
     ) -> None:
         super().__init__()
-        check_sizes({"d_model": d_model, "heads": heads, "head_dim": head_dim, "products": products})
+        check_sizes(
+            {"d_model": d_model, "heads": heads, "head_dim": head_dim, "products": products}
+        )
         self.d_model, self.heads, self.head_dim, self.products = d_model, heads, head_dim, products
         self.largest = 2.0 if negative_eigenvalues else 1.0
         inner = heads * head_dim
@@ -52,7 +62,9 @@ class DeltaRule(RaggedMixer):
     def state_size(self) -> int:
         """S, and the inputs that the convolution still sees."""
         inner = self.heads * self.head_dim
-        return inner * self.head_dim + ((self.conv.size - 1) * inner * (1 + 2 * self.products) if self.conv else 0)
+        return inner * self.head_dim + (
+            (self.conv.size - 1) * inner * (1 + 2 * self.products) if self.conv else 0
+        )
 
     def run(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """All rows, each up to its length; a token's products are steps of a longer sequence, read at the last."""
@@ -67,7 +79,9 @@ class DeltaRule(RaggedMixer):
         beta = self.largest * torch.sigmoid(self.W_beta(x)).view(B, T * n, self.heads)
         log_alpha = x.new_zeros((B, T, n, self.heads))
         if self.W_alpha is not None:
-            log_alpha = torch.cat([F.logsigmoid(self.W_alpha(x)).unsqueeze(2), log_alpha[:, :, 1:]], 2)
+            log_alpha = torch.cat(
+                [F.logsigmoid(self.W_alpha(x)).unsqueeze(2), log_alpha[:, :, 1:]], 2
+            )
         q = F.normalize(q, dim=-1).expand(-1, -1, n, -1, -1).flatten(1, 2)
         real = row_mask(x, lengths)
         real = None if real is None else real.repeat_interleave(n, 1)
@@ -90,7 +104,9 @@ class DeltaNet(DeltaRule):
         conv: int = 4,
         output_gate: bool = True,
     ) -> None:
-        super().__init__(d_model, heads, head_dim, 1, False, negative_eigenvalues, conv, output_gate)
+        super().__init__(
+            d_model, heads, head_dim, 1, False, negative_eigenvalues, conv, output_gate
+        )
 
 
 @register_mixer("gated_deltanet")
@@ -123,4 +139,6 @@ class DeltaProduct(DeltaRule):
         conv: int = 4,
         output_gate: bool = True,
     ) -> None:
-        super().__init__(d_model, heads, head_dim, products, True, negative_eigenvalues, conv, output_gate)
+        super().__init__(
+            d_model, heads, head_dim, products, True, negative_eigenvalues, conv, output_gate
+        )

@@ -25,11 +25,20 @@ class LRU(RaggedMixer):
     A complex number is a block of two states and λ a rotation that shrinks: block_scan with m = 2.  States are (B, n, 2).
     """
 
-    def __init__(self, d_model: int, n: int, r_min: float = 0.0, r_max: float = 1.0, max_phase: float = 2 * math.pi) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        n: int,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = 2 * math.pi,
+    ) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "n": n})
         if not 0 <= r_min < r_max <= 1:
-            raise ValueError(f"`r_min` and `r_max` must be radii with 0 <= r_min < r_max <= 1, got {r_min} and {r_max}.")
+            raise ValueError(
+                f"`r_min` and `r_max` must be radii with 0 <= r_min < r_max <= 1, got {r_min} and {r_max}."
+            )
         if not 0 <= max_phase < math.inf:
             raise ValueError(f"`max_phase` must be an angle of at least 0, got {max_phase}.")
         self.d_model, self.n = d_model, n
@@ -52,7 +61,9 @@ class LRU(RaggedMixer):
         real, imaginary = radius * torch.cos(self.phase), radius * torch.sin(self.phase)
         rotation = torch.stack([real, -imaginary, imaginary, real], -1).view(self.n, 2, 2)
         b = self.W_in(x).unflatten(2, (self.n, 2)) * torch.exp(self.log_scale)[:, None]
-        h, state = block_scan(rotation.expand(*x.shape[:2], -1, -1, -1), b, state, mask=row_mask(x, lengths))
+        h, state = block_scan(
+            rotation.expand(*x.shape[:2], -1, -1, -1), b, state, mask=row_mask(x, lengths)
+        )
         return self.W_out(h.flatten(2)) + self.skip * x, state
 
 
@@ -75,28 +86,48 @@ class Mamba(RaggedMixer):
         output_gate: multiply by silu(z).
     """
 
-    def __init__(self, d_model: int, d_state: int = 16, expand: int = 2, conv: int = 4, output_gate: bool = True) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_state: int = 16,
+        expand: int = 2,
+        conv: int = 4,
+        output_gate: bool = True,
+    ) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "d_state": d_state, "expand": expand})
-        self.d_model, self.d_state, self.inner, self.output_gate = d_model, d_state, expand * d_model, output_gate
+        self.d_model, self.d_state, self.inner, self.output_gate = (
+            d_model,
+            d_state,
+            expand * d_model,
+            output_gate,
+        )
         self.rank = -(-d_model // 16)
         self.W_in = Projection(d_model, self.inner * (1 + output_gate), bias=False)
         self.conv = make_short_conv(self.inner, conv)
         self.W_x = Projection(self.inner, self.rank + 2 * d_state, bias=False)
         self.W_delta = Projection(self.rank, self.inner)
-        self.log_A = nn.Parameter(torch.log(torch.arange(1.0, d_state + 1)).expand(self.inner, d_state).clone())
+        self.log_A = nn.Parameter(
+            torch.log(torch.arange(1.0, d_state + 1)).expand(self.inner, d_state).clone()
+        )
         self.D = nn.Parameter(torch.ones(self.inner))
         self.W_out = Projection(self.inner, d_model, bias=False)
-        delta = torch.exp(torch.rand(self.inner) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3))
+        delta = torch.exp(
+            torch.rand(self.inner) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3)
+        )
         with torch.no_grad():
-            self.W_delta.bias.copy_(delta + torch.log(-torch.expm1(-delta)))  # softplus of it is delta
+            self.W_delta.bias.copy_(
+                delta + torch.log(-torch.expm1(-delta))
+            )  # softplus of it is delta
 
     @property
     def state_size(self) -> int:
         """States, and the inputs that the convolution still sees."""
         return self.inner * (self.d_state + (self.conv.size - 1 if self.conv else 0))
 
-    def run(self, x: Tensor, state: MambaState | None, lengths: Tensor | None) -> tuple[Tensor, MambaState]:
+    def run(
+        self, x: Tensor, state: MambaState | None, lengths: Tensor | None
+    ) -> tuple[Tensor, MambaState]:
         """All rows, each up to its length."""
         h0, before = (None, None) if state is None else state
         u, z = self.W_in(x).split(self.inner, -1) if self.output_gate else (self.W_in(x), None)

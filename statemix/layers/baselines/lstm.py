@@ -39,11 +39,16 @@ class LSTM(RaggedMixer):
         if lengths is None:
             h, (h_n, c_n) = self.run_cell(x, start)
             return self.W_o(h), (h_n[0], c_n[0])
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
+        )
         h, (h_n, c_n) = self.run_cell(packed, start)
         h, _ = nn.utils.rnn.pad_packed_sequence(h, batch_first=True, total_length=x.shape[1])
         moved = (lengths > 0)[:, None]
-        return self.W_o(h), (torch.where(moved, h_n[0], state[0]), torch.where(moved, c_n[0], state[1]))
+        return self.W_o(h), (
+            torch.where(moved, h_n[0], state[0]),
+            torch.where(moved, c_n[0], state[1]),
+        )
 
     def run_cell(self, x: Any, start: tuple[Tensor, ...]) -> tuple[Any, State]:
         """torch's LSTM; on a CPU outside autocast, under which not every CPU has one."""

@@ -34,18 +34,36 @@ class Mamba2(RaggedMixer):
     """
 
     def __init__(
-        self, d_model: int, d_state: int = 64, expand: int = 2, head_dim: int = 64, conv: int = 4, output_gate: bool = True
+        self,
+        d_model: int,
+        d_state: int = 64,
+        expand: int = 2,
+        head_dim: int = 64,
+        conv: int = 4,
+        output_gate: bool = True,
     ) -> None:
         super().__init__()
-        check_sizes({"d_model": d_model, "d_state": d_state, "expand": expand, "head_dim": head_dim})
-        self.d_model, self.d_state, self.inner, self.head_dim, self.output_gate = d_model, d_state, expand * d_model, head_dim, output_gate
+        check_sizes(
+            {"d_model": d_model, "d_state": d_state, "expand": expand, "head_dim": head_dim}
+        )
+        self.d_model, self.d_state, self.inner, self.head_dim, self.output_gate = (
+            d_model,
+            d_state,
+            expand * d_model,
+            head_dim,
+            output_gate,
+        )
         if self.inner % head_dim:
-            raise ValueError(f"`head_dim` must divide the inner width {self.inner} = expand · d_model, got {head_dim}.")
+            raise ValueError(
+                f"`head_dim` must divide the inner width {self.inner} = expand · d_model, got {head_dim}."
+            )
         self.heads = self.inner // head_dim
         mixed = self.inner + 2 * d_state
         self.W_in = Projection(d_model, mixed + self.heads + self.inner * output_gate, bias=False)
         self.conv = make_short_conv(mixed, conv)
-        delta = torch.exp(torch.rand(self.heads) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3))
+        delta = torch.exp(
+            torch.rand(self.heads) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3)
+        )
         self.delta_bias = nn.Parameter(delta + torch.log(-torch.expm1(-delta)))
         self.log_a = nn.Parameter(torch.log(1 + 15 * torch.rand(self.heads)))
         self.D = nn.Parameter(torch.ones(self.heads))
@@ -55,7 +73,9 @@ class Mamba2(RaggedMixer):
     @property
     def state_size(self) -> int:
         """S, and the inputs that the convolution still sees."""
-        return self.inner * self.d_state + ((self.conv.size - 1) * (self.inner + 2 * self.d_state) if self.conv else 0)
+        return self.inner * self.d_state + (
+            (self.conv.size - 1) * (self.inner + 2 * self.d_state) if self.conv else 0
+        )
 
     def run(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """All rows, each up to its length."""
@@ -68,7 +88,9 @@ class Mamba2(RaggedMixer):
         u = u.unflatten(2, (self.heads, self.head_dim))
         delta = F.softplus(delta + self.delta_bias)
         q, k = (y.unsqueeze(2).expand(-1, -1, self.heads, -1) for y in (C, B))
-        o, S = matrix_scan(q, k, delta.unsqueeze(-1) * u, None, -delta * self.log_a.exp(), S, row_mask(x, lengths))
+        o, S = matrix_scan(
+            q, k, delta.unsqueeze(-1) * u, None, -delta * self.log_a.exp(), S, row_mask(x, lengths)
+        )
         y = (o + self.D[:, None] * u).flatten(2)
         y = y * F.silu(gate[0]) if gate else y
         return self.W_out(self.norm(y)), (S, before)

@@ -19,7 +19,13 @@ CHUNK = 32
 
 
 def matrix_scan(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor | None, real: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    log_decay: Tensor,
+    S: Tensor | None,
+    real: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Outputs (B, T, heads, d_v) and the last S (B, heads, d_v, d_k), linear in T; states and sums are float32 at least.
 
@@ -35,7 +41,9 @@ def matrix_scan(
     beta = None if beta is None else beta.to(dtype)
     expected = (B, heads, d_v, k.shape[-1])
     if S is not None and tuple(S.shape) != expected:
-        raise ValueError(f"The state of a batch of {B} must have the shape {expected}, got {tuple(S.shape)}.")
+        raise ValueError(
+            f"The state of a batch of {B} must have the shape {expected}, got {tuple(S.shape)}."
+        )
     S = v.new_zeros(expected) if S is None else S.to(dtype)
     if real is not None:
         keep = real[..., None]
@@ -47,12 +55,16 @@ def matrix_scan(
         for a in range(0, T, CHUNK):
             part = slice(a, a + CHUNK)
             q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
-            o, S = matrix_chunk(q_, k_, v_, None if beta is None else beta[:, part].transpose(1, 2), decay, S)
+            o, S = matrix_chunk(
+                q_, k_, v_, None if beta is None else beta[:, part].transpose(1, 2), decay, S
+            )
             outputs.append(o.transpose(1, 2))
     return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)).to(given), S
 
 
-def matrix_chunk(q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor) -> tuple[Tensor, Tensor]:
+def matrix_chunk(
+    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor
+) -> tuple[Tensor, Tensor]:
     """One chunk, heads before time: outputs (B, heads, L, d_v) and the next S."""
     L = q.shape[2]
     g = log_decay.cumsum(-1)
@@ -71,7 +83,13 @@ def matrix_chunk(q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay
 
 
 def matrix_loop(
-    q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor | None, real: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    beta: Tensor | None,
+    log_decay: Tensor,
+    S: Tensor | None,
+    real: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The definition, step by step: what `matrix_scan` is tested against."""
     B, T, heads, d_v = v.shape

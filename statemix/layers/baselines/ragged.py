@@ -24,17 +24,28 @@ class RaggedMixer(nn.Module, ABC):
     def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
         """y and the states after `lengths` steps of each row."""
 
-    def forward(self, x: Tensor, state: Any = None, *, cu_seqlens: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(
+        self,
+        x: Tensor,
+        state: Any = None,
+        *,
+        cu_seqlens: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Any]:
         """All steps of a batch, and its final states."""
         check_input(x, "x", "(B, T, d)", self.d_model)
         if cu_seqlens is None and mask is None:
             return self.run(x, state, None)
-        if (x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1) == 0:  # no sequences, and so no steps
+        if (
+            x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+        ) == 0:  # no sequences, and so no steps
             real_steps(x, cu_seqlens, mask)
             return torch.zeros_like(x), self.run(x[:0], state, None)[1]
         index, lengths = real_steps(x, cu_seqlens, mask)
         inside = torch.arange(index.shape[1], device=x.device) < lengths[:, None]
-        rows = zero_where_masked(x.flatten(0, 1)[index], inside)  # a row is filled up with steps of others, NaN perhaps
+        rows = zero_where_masked(
+            x.flatten(0, 1)[index], inside
+        )  # a row is filled up with steps of others, NaN perhaps
         y, state = self.run(rows, state, lengths)
         flat = torch.zeros_like(x.flatten(0, 1)).index_put((index[inside],), y[inside].to(x.dtype))
         return flat.view_as(x), state
@@ -49,7 +60,9 @@ class RaggedMixer(nn.Module, ABC):
 def check_input(x: Tensor, name: str, axes: str, d_model: int) -> None:
     check_floating(name, x)
     if x.dim() != axes.count(",") + 1 or x.shape[-1] != d_model:
-        raise ValueError(f"`{name}` must have the axes {axes} with d = {d_model}, got the shape {tuple(x.shape)}.")
+        raise ValueError(
+            f"`{name}` must have the axes {axes} with d = {d_model}, got the shape {tuple(x.shape)}."
+        )
 
 
 def real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -83,7 +96,9 @@ def last_inputs(x: Tensor, before: Tensor, lengths: Tensor | None) -> Tensor:
 def make_short_conv(channels: int, size: int) -> "ShortConv | None":
     """A short convolution over `size` steps, None for no steps."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ValueError(f"`conv` must be a whole number of steps, 0 for no convolution, got {size!r}.")
+        raise ValueError(
+            f"`conv` must be a whole number of steps, 0 for no convolution, got {size!r}."
+        )
     return ShortConv(channels, size) if size else None
 
 
@@ -97,7 +112,9 @@ class ShortConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(channels))
         nn.init.uniform_(self.weight, -(size**-0.5), size**-0.5)
 
-    def forward(self, x: Tensor, before: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, before: Tensor | None, lengths: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """y (B, T, channels) and the inputs that the next step needs."""
         if before is None:
             before = x.new_zeros((x.shape[0], self.size - 1, x.shape[2]))
