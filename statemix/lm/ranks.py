@@ -125,9 +125,8 @@ def join(timeout: float) -> None:
     if "RANK" in os.environ:
         dist.init_process_group(backend, timeout=limit)
     else:
-        dist.init_process_group(
-            backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit
-        )  # type: ignore[attr-defined]
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=limit)
 
 
 class Scored(nn.Module):
