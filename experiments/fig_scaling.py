@@ -42,7 +42,7 @@ def as_in_the_paper(row: str, task: str, states: int) -> Cell:
         row,
         f"{task}, {states} states",
         "plain",
-        RunConfig(task, model, length=64, train_examples=20_000),
+        RunConfig(task, model, length=64, train_examples=20_000, lr=1e-3, clip=0.0, epochs=200),
     )
 
 

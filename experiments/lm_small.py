@@ -87,8 +87,8 @@ class Cell:
 
 def planned(options: Options) -> Iterator[Cell]:
     """Every run of the experiment that the options ask for."""
+    from statemix.config.lm import LMRunConfig
     from statemix.data import open_data
-    from statemix.lm.config import LMRunConfig
     from statemix.lm.trainer import digest
     from statemix.models.presets import find_preset
 
@@ -143,8 +143,8 @@ def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
     import torch
 
     from statemix.bench.measure import machine
+    from statemix.config.lm import Execution
     from statemix.data import open_data
-    from statemix.lm.config import Execution
     from statemix.lm.ranks import ranks_of
     from statemix.lm.trainer import train_lm
 

@@ -85,6 +85,8 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
                     length=length_of(column),
                     train_examples=100_000,
                     lr=lr,
+                    clip=0.0,
+                    epochs=200,
                     seed=seed,
                 ),
             )

@@ -136,7 +136,15 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
                 row,
                 column,
                 "plain",
-                RunConfig(c.task, model, train_examples=c.examples, lr=lr, epochs=200, seed=seed),
+                RunConfig(
+                    c.task,
+                    model,
+                    train_examples=c.examples,
+                    lr=lr,
+                    clip=0.0,
+                    epochs=200,
+                    seed=seed,
+                ),
             )
 
 

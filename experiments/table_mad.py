@@ -71,10 +71,11 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
                     config = RunConfig(
                         column,
                         model,
-                        options,
+                        task_options=options,
                         length=length,
                         train_examples=examples,
                         lr=lr,
+                        clip=0.0,
                         epochs=200,
                         seed=seed,
                     )

@@ -333,7 +333,7 @@ def test_ids_of_a_tokenizer_may_have_gaps(tmp_path, data):
 
 def test_texts_of_equal_sizes_are_not_the_same(tmp_path):
     """Their descriptions differ by hashes; data that has none can be read, and is called as it was."""
-    from statemix.lm.trainer import FIRST_DIGESTS, digest
+    from statemix.lm.step import FIRST_DIGESTS, digest
 
     found = []
     for name, word in (("a", "cat"), ("b", "dog"), ("c", "cat")):

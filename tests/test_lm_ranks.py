@@ -16,9 +16,9 @@ import torch
 from ranks import on_ranks
 from texts import little_data
 
+from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import open_data
 from statemix.lm import load_model
-from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.ranks import ranks_of
 from statemix.lm.trainer import digest, train_lm
 from statemix.models.lm import LMConfig
@@ -45,9 +45,9 @@ MIXERS = {
 
 def config_of(data, mixer):
     model = LMConfig(data.meta.vocab, 16, 2, mixer, MIXERS[mixer])
-    return LMRunConfig(
-        model, digest(data), length=25, batch=4, steps=STEPS, lr=1e-2
-    )  # 25 steps do not divide among two ranks
+    settings = {"lr": 1e-2, "optimiser": "adamw", "warmup": 0.1}
+    # 25 tokens do not divide among two ranks
+    return LMRunConfig(model, digest(data), length=25, batch=4, steps=STEPS, **settings)
 
 
 def losses(directory):

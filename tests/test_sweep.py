@@ -15,13 +15,13 @@ import pytest
 
 from statemix.cli import main
 from statemix.models import ModelConfig
+from statemix.runs.lock import Busy, entered
 from statemix.sweep import Entry, Ledger, choose, grid, load_cells, load_places, share, sweep
 from statemix.sweep import engines as engines_module
 from statemix.sweep.ledger import make_entry
 from statemix.sweep.plan import Where
 from statemix.sweep.worker import perform
 from statemix.train import RunConfig
-from statemix.train.lock import Busy, entered
 
 TINY = RunConfig(
     "s2",

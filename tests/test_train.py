@@ -18,22 +18,26 @@ from torch import nn
 from statemix.cli import main
 from statemix.commands.train import Train, read_options
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
+from statemix.runs.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
+from statemix.runs.files import write_atomically
+from statemix.runs.lock import entered
+from statemix.runs.plugins import load_file
+from statemix.runs.trackers import open_tracker
 from statemix.tasks import IGNORE, TASKS, Examples, find_task
-from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
+from statemix.train import (
+    RunConfig,
+    aids,
+    config_from_dict,
+    loop,
+    paper_protocol,
+    tracking_preset,
+    train,
+)
 from statemix.train import metrics as train_metrics
 from statemix.train import state as train_state
-from statemix.train.checkpoint import (
-    DamagedCheckpoint,
-    load_checkpoint,
-    save_checkpoint,
-    write_atomically,
-)
 from statemix.train.command import fitting_lengths, load_trained, print_result, run_training
-from statemix.train.lock import entered
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
-from statemix.train.plugins import load_file
 from statemix.train.state import Counters, start_run
-from statemix.train.track import open_tracker
 
 CLOCKS = ("seconds", "cpu_seconds")
 
@@ -46,6 +50,8 @@ SMALL = RunConfig(
     batch=64,
     epochs=4,
     patience=0,
+    lr=1e-3,
+    clip=0.0,
 )
 
 
@@ -79,7 +85,10 @@ def test_ids_follow_the_config():
     ("call", "message"),
     [
         (lambda: config_from_dict({"task": "s3", "version": 99}), "written by a newer statemix"),
-        (lambda: config_from_dict({"task": "s3", "rate": 1}), "Unknown fields of a config: rate"),
+        (
+            lambda: config_from_dict({"task": "s3", "rate": 1}),
+            "Unknown fields in the config of a run: rate",
+        ),
         (
             lambda: replace(SMALL, protocol="fast"),
             "Unknown protocol 'fast'. Available: honest, paper",
@@ -97,26 +106,26 @@ def test_ids_follow_the_config():
         ),
         (lambda: replace(SMALL, batch=0), "`batch` must be at least 1, got 0"),
         (lambda: replace(SMALL, lr=0.0), "`lr` must be above zero"),
-        (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list growing lengths"),
-        (lambda: replace(SMALL, curriculum=(0, 2)), "`curriculum` must list growing lengths"),
-        (lambda: replace(SMALL, warmup=-5), "`warmup` must not be negative, got -5"),
-        (lambda: replace(SMALL, seed=-1), "`seed` must not be negative"),
+        (lambda: replace(SMALL, curriculum=(4, 2)), "`curriculum` must list increasing lengths"),
+        (lambda: replace(SMALL, curriculum=(0, 2)), "`curriculum` must list increasing lengths"),
+        (lambda: replace(SMALL, warmup=-5), "`warmup` must be finite and not negative, got -5"),
+        (lambda: replace(SMALL, seed=-1), "`seed` must be finite and not negative"),
         (lambda: replace(SMALL, clip=math.nan), "`clip` must be a number, got nan"),
         (lambda: replace(SMALL, weight_decay=math.nan), "`weight_decay` must be a number, got nan"),
         (lambda: replace(SMALL, solved=math.nan), "`solved` must be a number, got nan"),
         (lambda: replace(SMALL, lr="0.1"), "`lr` must be a number, got '0.1'"),
         (lambda: replace(SMALL, lr=math.inf), "`lr` must be above zero and finite, got inf"),
         (lambda: replace(SMALL, length=0), "`length` must be at least 1, got 0"),
-        (lambda: config_from_dict([1]), "A config must be a JSON object"),
+        (lambda: config_from_dict([1]), "The config of a run must be a JSON object"),
         (
             lambda: config_from_dict({"task": "s3", "model": {"depth": 2}}),
-            "Unknown fields of a config: depth",
+            "Unknown fields in the config of a run's model: depth",
         ),
         (
             lambda: find_task("copy", {"tokens": "abc"}),
             "`tokens` of task 'copy' must be of type int, got 'abc'",
         ),
-        (lambda: ModelConfig(width=0), "`width` of a model must be at least 1"),
+        (lambda: ModelConfig(width=0), "`width` must be at least 1"),
         (
             lambda: open_tracker("mlflow", SMALL, None),
             "Unknown tracker 'mlflow'. Available: none, wandb",
@@ -182,7 +191,7 @@ def test_muon_takes_the_matrices_of_blocks_and_decoder():
             assert largest <= 1.01 * config.lr, name
     adamw = replace(config, optimiser="adamw")
     assert len({config.id, adamw.id, replace(config, matrix_lr=0.02).id}) == 3
-    assert RunConfig("s3").id == "efde3c2ca661ccc9"  # as it was before there was a choice
+    assert RunConfig("s3").id == "5e25aa6a9953ae91"  # as it was before there was a choice
 
 
 def test_killed_runs_resume_to_the_same_bits(tmp_path):
@@ -249,7 +258,7 @@ def test_a_checkpoint_from_before_a_field_was_added_goes_on(tmp_path):
 
 def test_a_result_of_another_config_is_refused(tmp_path):
     train(SMALL, tmp_path)
-    with pytest.raises(ValueError, match="holds the result of another config"):
+    with pytest.raises(ValueError, match="holds the result of another run"):
         train(replace(SMALL, seed=3), tmp_path)
 
 
@@ -261,7 +270,7 @@ def test_a_damaged_result_is_put_aside(tmp_path):
 
 
 def test_a_curriculum_without_targets_says_so(tmp_path):
-    with pytest.raises(ValueError, match="No position of the first 4 is scored in the task 'copy'"):
+    with pytest.raises(ValueError, match="The task 'copy' scores none of the first 4 positions"):
         train(replace(SMALL, task="copy", length=40, curriculum=(4,)), tmp_path)
 
 
@@ -345,8 +354,8 @@ def test_a_loss_that_explodes_stops_the_run(tmp_path):
 
 
 def test_learning_rate_is_a_cosine_with_warm_up():
-    config = replace(SMALL, lr=1.0, min_lr=0.1, warmup=4)
-    rates = [loop.learning_rate(config, Counters(step), 14) for step in range(15)]
+    config = replace(SMALL, lr=1.0, min_lr=0.1, warmup=4, max_steps=14)
+    rates = [loop.learning_rate(config, Counters(step)) for step in range(15)]
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert rates[4] == 1.0
     assert rates[9] == pytest.approx(0.55)
@@ -534,12 +543,15 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         (["train", "s3", "--options", "sizes=3"], "sizes.*n_blocks"),
         (["train", "s3", "--options", "size"], "--options takes key=value, got 'size'"),
         (["train", "copy", "--length", "20"], "no examples of length 20"),
-        (["train", "s3", "--batch", "0"], "--batch must be at least 1, got 0"),
+        (["train", "s3", "--batch", "0"], "`batch` must be at least 1, got 0"),
         (
             ["train", "s3", "--threads", "100000"],
             "--threads must be at most 1024, got 100000; this machine has ",
         ),
-        (["train", "s3", "--weight-decay", "inf"], "`weight_decay` must be finite, got inf"),
+        (
+            ["train", "s3", "--weight-decay", "inf"],
+            "`weight_decay` must be finite and not negative, got inf",
+        ),
         (
             ["train", "s3", "--mixer", "lstm", "--options", "hidden=x"],
             "`hidden` of mixer 'lstm' must be of type int, got 'x'",
@@ -557,8 +569,8 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
             "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0",
         ),
         (["train", "s3", "--clip", "nan"], "`clip` must be a number, got nan"),
-        (["train", "s3", "--seed", "-5"], "`seed` must not be negative"),
-        (["train", "s3", "--weight-decay", "-1"], "`weight_decay` must not be negative"),
+        (["train", "s3", "--seed", "-5"], "`seed` must be finite and not negative"),
+        (["train", "s3", "--weight-decay", "-1"], "`weight_decay` must be finite and not negative"),
         (["train", "s3", "--files", "broken.py"], "broken.py, line 1: "),
         (["train", "s3", "--runs", "broken.py"], "Not a directory: broken.py"),
         (["eval", "nowhere"], "nowhere is not the directory of a run"),
@@ -651,10 +663,10 @@ def test_a_decay_that_leaves_mistakes_begins_anew():
         replace(SMALL, decay=50),
         Counters(attempt_step=100, stage_step=100, decay_step=50),
     )
-    assert loop.judge(config, learnt, 1.0).ended
-    again = loop.judge(config, learnt, 0.999)
+    assert aids.judge(config, learnt, 1.0).ended
+    again = aids.judge(config, learnt, 0.999)
     assert (again.attempt, again.attempt_step, again.decay_step, again.ended) == (1, 0, -1, False)
-    assert loop.judge(config, replace(learnt, decay_step=25), 0.5).attempt == 0  # not yet over
+    assert aids.judge(config, replace(learnt, decay_step=25), 0.5).attempt == 0  # not yet over
 
 
 HELD = replace(
@@ -675,7 +687,7 @@ def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
     """The weights that hold are chosen, even if those that do not were as good at the training length."""
     answers, judged, real = iter([False, True]), [], loop.end_epoch
     monkeypatch.setattr(
-        loop,
+        aids,
         "holds",
         lambda run: judged.append(copy.deepcopy(run.model.state_dict())) or next(answers),
     )
@@ -725,15 +737,15 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
         (((3, 39),), False),
     ):  # on the way, or at the end
         run.model = Knows(mistakes)
-        assert loop.holds(run) == holds
+        assert aids.holds(run) == holds
         assert run.model.training
     monkeypatch.setattr(
         train_metrics, "ROWS", 100
     )  # the last part is a smaller one, and is looked at too
     run.model = Knows(((len(run.data["hold"]) % 100 - 1, 39),))
-    assert not loop.holds(run)
+    assert not aids.holds(run)
     run.config = replace(run.config, hold=0)
-    assert loop.holds(run)
+    assert aids.holds(run)
 
 
 def test_the_last_answer_may_stand_before_the_end():
@@ -755,7 +767,7 @@ def test_the_last_answer_may_stand_before_the_end():
 
 
 def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(loop, "holds", lambda run: False)
+    monkeypatch.setattr(aids, "holds", lambda run: False)
     result = train(replace(HELD, max_steps=300), tmp_path)
     assert result.held is False
     assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
@@ -777,7 +789,7 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
             "compress",
             16,
             64,
-            "`hold` = 64 is more than the 16 positions of this model. Set it to 0.",
+            "`hold` = 64 exceeds the 16 positions of this model. Set it to 0.",
         ),
     ],
 )
@@ -795,7 +807,7 @@ def test_a_length_to_hold_that_does_not_fit(tmp_path, task, length, hold, messag
 
 def test_prefixes_are_no_longer_than_sequences(tmp_path):
     with pytest.raises(
-        ValueError, match="`curriculum` has prefixes of up to 9 tokens, but sequences have 6"
+        ValueError, match="`curriculum` has prefixes of up to 9 tokens, but the sequences have 6"
     ):
         train(replace(SMALL, curriculum=(2, 4, 9)), tmp_path / "run")
     assert train(replace(SMALL, curriculum=(2, 6), epochs=1), tmp_path / "whole").steps > 0
@@ -805,7 +817,7 @@ def test_the_preset_holds_at_lengths_that_exist():
     assert tracking_preset(RunConfig("s5")).hold == 256
     odd = tracking_preset(RunConfig("mod_arith", length=9)).hold
     assert find_task("mod_arith").fits(odd)
-    with pytest.raises(ValueError, match="`hold` = 64 is looked at when a `decay` ends"):
+    with pytest.raises(ValueError, match="`hold` = 64 takes effect in the decay"):
         RunConfig("s5", hold=64)
 
 
@@ -813,20 +825,20 @@ def test_restarts_count_the_steps_of_a_stage():
     config = replace(SMALL, curriculum=(2, 4), restart_after=100, warmup=50)
 
     def stuck(stage, steps):
-        return loop.judge(config, Counters(stage=stage, stage_step=steps), 0.5).attempt
+        return aids.judge(config, Counters(stage=stage, stage_step=steps), 0.5).attempt
 
     assert (stuck(0, 125), stuck(0, 150)) == (0, 1)  # the first stage has the warm-up on top
     assert (stuck(1, 75), stuck(1, 100)) == (0, 1)
     assert (
-        loop.judge(config, Counters(stage=2, stage_step=500, decay_step=0), 0.5).attempt == 0
+        aids.judge(config, Counters(stage=2, stage_step=500, decay_step=0), 0.5).attempt == 0
     )  # learnt once, never again
-    assert loop.judge(config, Counters(stage=1, stage_step=100), 0.95).stage == 2
+    assert aids.judge(config, Counters(stage=1, stage_step=100), 0.95).stage == 2
 
 
 def test_a_stage_ends_by_time():
     config = replace(SMALL, curriculum=(2, 4), stage_steps=75)
-    assert loop.judge(config, Counters(stage=0, stage_step=50), 0.1).stage == 0
-    assert loop.judge(config, Counters(stage=0, stage_step=75), 0.1).stage == 1
+    assert aids.judge(config, Counters(stage=0, stage_step=50), 0.1).stage == 0
+    assert aids.judge(config, Counters(stage=0, stage_step=75), 0.1).stage == 1
 
 
 @pytest.mark.parametrize(
@@ -871,14 +883,14 @@ def test_only_gates_that_saturate_are_sharpened():
         ValueError,
         match=r"Only gates that saturate can be sharpened \(softmax, sigmoid, tanh\), got 'linear'",
     ):
-        loop.sharpen(layer, 1.1)
+        aids.sharpen(layer, 1.1)
 
 
 def test_ids_outlive_new_fields():
     """What a ledger has written down stays done when a config gains a field."""
     assert replace(SMALL, seed=3).id != SMALL.id
     assert replace(SMALL, model=replace(SMALL.model, width=17)).id != SMALL.id
-    assert RunConfig("s3").id == "efde3c2ca661ccc9"
+    assert RunConfig("s3").id == "5e25aa6a9953ae91"
 
 
 def test_what_is_given_stands_over_a_preset():
@@ -929,7 +941,7 @@ def test_what_is_given_stands_over_a_preset():
             {"mixer": "lstm", "blocks": 3},
             "--blocks are sizes of bdlru, hlru; give those of 'lstm' with --options",
         ),
-        ({"matrix_lr": 0.1}, "--matrix-lr is a rate of --optimiser muon"),
+        ({"matrix_lr": 0.1}, "--matrix-lr is a learning rate of --optimiser muon"),
         (
             {"protocol": "paper", "clip": 1.0, "optimiser": "muon"},
             "--protocol paper trains without --clip, --optimiser",
@@ -1078,7 +1090,7 @@ def test_a_run_that_is_trained_again_forgets_its_result_first(tmp_path):
 
 def test_two_processes_never_train_the_same_run(tmp_path):
     config = Train(
-        "s3", examples=128, width=8, length=5, epochs=2, blocks=2, block_size=3
+        "s3", train_examples=128, width=8, length=5, epochs=2, blocks=2, block_size=3
     ).run_config()
     with (
         entered(tmp_path / config.id),

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from statemix.analysis.spectrum import Spectrum, eigenvalues, transitions
 from statemix.layers import BDLRU, HLRU
 from statemix.models import Tagger
+from statemix.runs.layout import METRICS
 from statemix.tasks import Task
 from statemix.train.command import load_trained, warn_of_changes
 from statemix.train.loop import read_result
-from statemix.train.state import METRICS
 
 
 def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 64) -> list[Tensor]:

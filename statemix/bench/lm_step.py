@@ -8,12 +8,13 @@ import torch
 from statemix.bench.measure import Contest
 from statemix.bench.rivals import Entrant
 from statemix.bench.step import HopScanBDLRU
+from statemix.config.lm import LMRunConfig
+from statemix.config.model import LMConfig
 from statemix.layers import BDLRU
-from statemix.lm.config import LMRunConfig
-from statemix.lm.optim import make_optimiser
 from statemix.lm.ranks import Scored
-from statemix.models.lm import LanguageModel, LMBlock, LMConfig
+from statemix.models.lm import LanguageModel, LMBlock
 from statemix.models.presets import find_preset
+from statemix.optim import make_optimiser
 
 BATCH, LENGTH = 8, 512
 
@@ -29,7 +30,7 @@ def lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> 
             other = HopScanBDLRU(config.width, *mixer.state_shape)
             other.load_state_dict(mixer.state_dict())
             cast(LMBlock, block).mixer = other
-    optimiser = make_optimiser(scored, LMRunConfig(config, data=""))
+    optimiser = make_optimiser(scored, LMRunConfig(config, data="", optimiser="adamw"))
 
     def step() -> float:
         loss = scored(tokens, targets) / targets.numel()

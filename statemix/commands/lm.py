@@ -55,7 +55,7 @@ class Generate:
 
         from statemix.lm.command import print_generated
         from statemix.lm.generate import Sampling
-        from statemix.train.plugins import load_files
+        from statemix.runs.plugins import load_files
 
         torch.set_num_threads(self.threads)
         load_files(self.files)
@@ -101,7 +101,7 @@ class LMEval:
         import torch
 
         from statemix.lm.command import print_perplexity
-        from statemix.train.plugins import load_files
+        from statemix.runs.plugins import load_files
 
         torch.set_num_threads(self.threads)
         load_files(self.files)
@@ -123,7 +123,7 @@ class Export:
     """Python files to import first, which register mixers of your own."""
 
     def run(self) -> None:
-        from statemix.train.plugins import load_files
+        from statemix.runs.plugins import load_files
 
         load_files(self.files)
         try:

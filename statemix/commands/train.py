@@ -1,20 +1,17 @@
 """`statemix train`, `eval` and `inspect`: one run, from config to numbers."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
 from statemix.commands.check import check_positive
+from statemix.commands.options import flags, given_options, option_fields
+from statemix.config.model import SIZES, ModelConfig
+from statemix.config.task import Aids, RunConfig, paper_protocol, tracking_preset
 
-SIZES = {
-    "bdlru": ("n_blocks", "block_size"),
-    "hlru": ("n_channels", "order"),
-}  # what --blocks and --block-size are called there
-DEFAULTS: dict[str, Any] = {"lr": 3e-3, "clip": 1.0}  # where RunConfig has others
-AIDS = ("warmup", "curriculum", "restart_after", "decay", "sharpen", "hold", "matrix_lr")
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
 
@@ -33,98 +30,40 @@ def read_options(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Train:
-    """Train a model around a mixer on a task, and report its accuracy on sequences it has not seen.
-
-    Examples: `statemix train s3 --block-size 3`, `statemix train parity --block-size 2`,
-    `statemix train recall --blocks 64 --optimiser muon --batch 32`, `statemix train s3 --mixer lstm --options hidden=64`,
-    `statemix train s5 --block-size 5 --examples 100000 --preset tracking`. A run that was interrupted goes on where it stood.
-    """
+class _TrainOptions:
+    """Options of `statemix train` that are not fields of a config."""
 
     task: tyro.conf.Positional[str]
-    """compress, copy, recall, s2 .. s6, a3 .. a6, z2 .. z999, parity, cycle_nav, mod_arith, mod_arith_brackets."""
-    mixer: str = "bdlru"
-    """bdlru, hlru, lstm, conv, lru, mamba, mamba2, deltanet, gated_deltanet, deltaproduct, or one of your own."""
+    """compress, copy, recall, s2 .. s6, a3 .. a6, z2 .. z999, parity, cycle_nav, mod_arith,
+    mod_arith_brackets, or a task that a file given with --files registers."""
+    preset: Literal["none", "tracking"] = "none"
+    """tracking: curriculum, restarts, decay, sharpened gates, the held-out check and a learning rate
+    that suit state tracking. Options that you give take precedence."""
     blocks: int | None = None
-    """Blocks n of bdlru, channels of hlru: 32 if not given."""
+    """Number of blocks of bdlru, or of channels of hlru. (default: 32)"""
     block_size: int | None = None
-    """Block size m of bdlru, order of hlru: 4 if not given."""
+    """Block size m of bdlru, or order m of hlru. (default: 4)"""
     options: tuple[str, ...] = ()
-    """Further options of the mixer, as key=value; docs/suite.md lists them."""
+    """More options of the mixer, as key=value; docs/suite.md lists them."""
     task_options: tuple[str, ...] = ()
     """Options of the task, as key=value; docs/suite.md lists them."""
-    length: int | None = None
-    """Length of training sequences; the task's own if not given."""
-    examples: int = 10_000
-    """Training sequences."""
-    width: int = 64
-    """Width of the model."""
-    layers: int = 1
-    """Layers of the model."""
-    channel_mixer: Literal["swiglu", "mlp", "none"] | None = None
-    """What stands between the mixers: swiglu if not given, none with the preset."""
-    bos: bool = True
-    """Begin sequences with a token of its own, at which a state can become the identity."""
-    lr: float | None = None
-    """Where the cosine begins: 3e-3 if not given, 2e-2 with the preset."""
-    optimiser: Literal["adamw", "muon"] = "adamw"
-    """muon makes updates of matrices inside blocks orthogonal: far fewer steps to recall, copy or compress. adamw: as in the paper."""
-    matrix_lr: float | None = None
-    """Where the cosine of these matrices begins, with muon: 0.02 if not given."""
-    weight_decay: float = 0.0
-    """By how much of the rate weights shrink in each step. 0: as in the paper's code."""
-    batch: int = 128
-    """Sequences a step."""
-    epochs: int = 50
-    """Passes over the training sequences, at most."""
-    clip: float | None = None
-    """Largest norm of a gradient, 0 for any: 1 if not given."""
-    warmup: int | None = None
-    """Steps of linear warm-up: none if not given, 100 with the preset."""
-    curriculum: tuple[int, ...] | None = None
-    """Lengths of prefixes to begin with, each until its last position is learnt: 2 3 4 6 9 13 for S5."""
-    stage_steps: int = 0
-    """Take the next prefix after so many steps at the latest, 0 for when it is learnt."""
-    restart_after: int | None = None
-    """Begin anew with other weights if a stage of the curriculum takes more steps than this, 0 for never."""
-    decay: int | None = None
-    """Keep lr constant until whole sequences are learnt, then let it go down in so many steps and end; 0 for a cosine."""
-    sharpen: float | None = None
-    """Factor by which gates grow in every step of the decay: 1.005 makes a solution hold at a hundred times the length."""
-    hold: int | None = None
-    """Begin anew if, when the decay ends, any of many fresh sequences of this length, never trained on, ends wrong; 0 to end anyhow."""
-    preset: Literal["none", "tracking"] = "none"
-    """tracking: curriculum, restarts, decay, sharpening, hold and their lr, set for you, but for what you set yourself."""
-    protocol: Literal["honest", "paper"] = "honest"
-    """honest: chosen on validation, reported on test. paper: as published, chosen on test, no BOS, no aids (with --epochs 200)."""
-    seed: int = 0
-    """Everything random follows from it."""
     threads: int = 1
-    """Threads torch may use."""
+    """Number of threads that torch may use."""
     runs: Path = Path("runs")
-    """Where runs are kept, each in a directory named by its config."""
+    """Directory of all runs; a run has a subdirectory named by its id."""
     resume: bool = True
-    """Go on from the run's checkpoint, if there is one."""
+    """Resume from the checkpoint of the run, if there is one."""
     track: Tracker = "none"
-    """Send metrics to a tracker too."""
+    """Send metrics to this experiment tracker, too."""
     files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers or tasks of your own."""
+    """Python files to import first, which register your own mixers or tasks."""
 
     def run(self) -> None:
-        for option in (
-            "blocks",
-            "block_size",
-            "examples",
-            "width",
-            "layers",
-            "batch",
-            "epochs",
-            "threads",
-        ):
+        for option in ("blocks", "block_size", "threads"):
             if getattr(self, option) is not None:
                 check_positive(option, getattr(self, option))
+        from statemix.runs.plugins import load_files
         from statemix.train.command import run_training
-        from statemix.train.plugins import load_files
 
         load_files(self.files)
         run_training(
@@ -135,82 +74,83 @@ class Train:
             tracker=self.track,
         )
 
-    def run_config(self) -> Any:
-        """The `RunConfig` that these options describe: what is given stands over a preset, and that over the defaults."""
-        from statemix.models import ModelConfig
-        from statemix.train import RunConfig, paper_protocol, tracking_preset
-
-        self.check_choices()
-        given = {
-            name: getattr(self, name)
-            for name in (*DEFAULTS, *AIDS)
-            if getattr(self, name) is not None
-        }
-        model = ModelConfig(
-            self.mixer,
-            self.mixer_options(),
-            self.width,
-            self.layers,
-            self.channel_mixer or "swiglu",
-            self.bos,
-        )
+    def run_config(self) -> RunConfig:
+        """The config that the options describe: options precede the preset, the preset defaults."""
+        self._check_choices()
+        given = given_options(self, RunConfig)
+        del given["task"], given["task_options"]
+        given_model = given_options(self, ModelConfig)
+        given_model["options"] = self._mixer_options()
         task_options = read_options(self.task_options, "--task-options")
-        config = RunConfig(self.task, model, task_options, self.length, self.examples, **DEFAULTS)
+        config = RunConfig(
+            self.task,
+            ModelConfig(**given_model),
+            task_options=task_options,
+            length=given.get("length"),
+        )
         if self.preset == "tracking":
             config = tracking_preset(config)
-            model = replace(
-                config.model,
-                bos=self.bos,
-                channel_mixer=self.channel_mixer or config.model.channel_mixer,
-            )
-            config = replace(config, model=model)
-        config = replace(config, **given)
-        if self.protocol == "paper":
-            config = paper_protocol(config)
-        sizes = replace(
-            config,
-            batch=self.batch,
-            epochs=self.epochs,
-            stage_steps=self.stage_steps,
-            seed=self.seed,
-        )
-        return replace(sizes, optimiser=self.optimiser, weight_decay=self.weight_decay)
+        config = replace(config, model=replace(config.model, **given_model), **given)
+        return paper_protocol(config) if config.protocol == "paper" else config
 
-    def mixer_options(self) -> dict[str, Any]:
-        """--blocks and --block-size, by the names that the mixer has for them, and --options."""
-        sizes = dict(
-            zip(SIZES.get(self.mixer, ()), (self.blocks or 32, self.block_size or 4), strict=False)
-        )
-        return sizes | read_options(self.options, "--options")
+    def _mixer_options(self) -> dict[str, Any]:
+        """--blocks and --block-size by the names that the mixer has for them, and --options."""
+        mixer = getattr(self, "mixer", None) or ModelConfig.mixer
+        sizes = dict(zip(SIZES.get(mixer, ()), (self.blocks, self.block_size), strict=False))
+        given = {name: value for name, value in sizes.items() if value is not None}
+        return given | read_options(self.options, "--options")
 
-    def check_choices(self) -> None:
-        """Say so where an option would be passed over."""
-        own_sizes = [name for name in ("blocks", "block_size") if getattr(self, name) is not None]
-        if own_sizes and self.mixer not in SIZES:
+    def _check_choices(self) -> None:
+        """Refuse options that would have no effect."""
+        given = given_options(self, RunConfig)
+        mixer = getattr(self, "mixer", None) or ModelConfig.mixer
+        sizes = [name for name in ("blocks", "block_size") if getattr(self, name) is not None]
+        if sizes and mixer not in SIZES:
             raise SystemExit(
-                f"statemix: {flags(own_sizes)} are sizes of {', '.join(SIZES)}; give those of {self.mixer!r} with --options."
+                f"statemix: {flags(sizes)} are sizes of {', '.join(SIZES)}; "
+                f"give those of {mixer!r} with --options."
             )
-        if self.matrix_lr is not None and self.optimiser != "muon":
+        if "matrix_lr" in given and given.get("optimiser") != "muon":
             raise SystemExit(
-                "statemix: --matrix-lr is a rate of --optimiser muon. Add that, or leave it out."
+                "statemix: --matrix-lr is a learning rate of --optimiser muon. "
+                "Add that option, or leave this one out."
             )
-        if self.protocol == "paper":
-            aids = [
-                name
-                for name in ("clip", *AIDS)
-                if getattr(self, name) is not None and name != "matrix_lr"
-            ]
-            others = {"preset": self.preset == "tracking", "optimiser": self.optimiser == "muon"}
-            others |= {"stage_steps": self.stage_steps > 0, "weight_decay": self.weight_decay != 0}
-            aids += [name for name, is_set in others.items() if is_set]
-            if aids:
+        if given.get("protocol") == "paper":
+            aids = [f.name for f in fields(Aids)]
+            refused = [name for name in ("clip", "warmup", *aids, "weight_decay") if name in given]
+            refused += ["preset"] * (self.preset != "none")
+            refused += ["optimiser"] * (given.get("optimiser") == "muon")
+            if refused:
                 raise SystemExit(
-                    f"statemix: --protocol paper trains without {flags(aids)}. Leave one of them out."
+                    f"statemix: --protocol paper trains without {flags(refused)}. "
+                    "Leave one of them out."
                 )
 
 
-def flags(names: list[str]) -> str:
-    return ", ".join(f"--{name.replace('_', '-')}" for name in names)
+Train: Any = make_dataclass(
+    "Train",
+    [
+        *option_fields(ModelConfig, ("options",)),
+        *option_fields(
+            RunConfig,
+            ("task", "model", "task_options", "version"),
+            names={"train_examples": "examples"},
+            preset=("tracking", tracking_preset(RunConfig("s5"))),
+        ),
+    ],
+    bases=(_TrainOptions,),
+    frozen=True,
+    namespace={
+        "__doc__": """Train a model on a task, and report its accuracy on held-out sequences.
+
+    Examples: `statemix train s3 --block-size 3`, `statemix train parity --block-size 2`,
+    `statemix train recall --blocks 64 --optimiser muon --batch 32`,
+    `statemix train s3 --mixer lstm --options hidden=64`,
+    `statemix train s5 --block-size 5 --examples 100000 --preset tracking`.
+    Interrupted runs resume from their last checkpoint.
+    """
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -233,8 +173,8 @@ class Eval:
     def run(self) -> None:
         check_positive("examples", self.examples)
         check_positive("lengths", self.lengths)
+        from statemix.runs.plugins import load_files
         from statemix.train.command import print_evaluation
-        from statemix.train.plugins import load_files
 
         load_files(self.files)
         print_evaluation(self.directory, self.lengths, self.examples, self.seed, self.out)
@@ -251,7 +191,7 @@ class Inspect:
 
     def run(self) -> None:
         from statemix.analysis.inspect import print_inspection
-        from statemix.train.plugins import load_files
+        from statemix.runs.plugins import load_files
 
         load_files(self.files)
         print_inspection(self.directory)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from statemix.train.checkpoint import write_atomically
+from statemix.runs.files import write_atomically
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e")
 POINTS = 1500  # drawn of each spectrum

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from statemix.models.lm import LMConfig
+from statemix.config.model import LMConfig
 
 CODE = "statemix_hf.py"
 IMPORT = '''"""With `trust_remote_code=True` the model is known without `import statemix.hf`."""

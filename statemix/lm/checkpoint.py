@@ -20,9 +20,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from statemix.models.lm import LanguageModel, LMConfig, lm_config_from_dict
+from statemix.config.model import LMConfig, lm_config_from_dict
+from statemix.models.lm import LanguageModel
+from statemix.runs.layout import FINAL
 
-FINAL = "final"  # where a run leaves its model
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 FORMAT, VERSION = "statemix-lm", 1
 HEAD, EMBEDDING = "head.weight", "embedding.weight"

@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from statemix.config.lm import LMRunConfig
 from statemix.data.tokens import META
-from statemix.lm.checkpoint import FINAL, check_free
-from statemix.lm.config import LMRunConfig
+from statemix.lm.checkpoint import check_free
 from statemix.lm.ranks import Ranks
-from statemix.lm.reports import CONFIG, METRICS, RESULT, read_config
-from statemix.train.checkpoint import write_atomically
-from statemix.train.lock import Busy, entered
-
-CHECKPOINTS = "checkpoints"
+from statemix.lm.reports import read_config
+from statemix.runs.files import write_atomically
+from statemix.runs.layout import CHECKPOINTS, CONFIG, FINAL, METRICS, RESULT
+from statemix.runs.lock import Busy, entered
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from statemix.config.lm import Execution
 from statemix.data import Batch
 from statemix.layers import share_sequences
-from statemix.lm.config import Execution
 from statemix.models.lm import LanguageModel
 from statemix.models.loss import next_token_loss
 from statemix.ops.context import own_part

@@ -20,17 +20,17 @@ from rich.progress import (
 from rich.table import Table
 from torch.distributed.checkpoint.api import CheckpointException
 
+from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import TokenData, open_data
 from statemix.data.prepare import PrepareConfig, prepare
 from statemix.data.sources import COLUMNS, HUB, LINES, TEXT, open_source
 from statemix.data.tokens import Meta
-from statemix.lm.checkpoint import FINAL
-from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.ngram import LossyTokenizer, NGramResult, measure_ngram
 from statemix.lm.ranks import Ranks, ranks_of
-from statemix.lm.reports import CONFIG, LMResult, StepReport, ValidationReport, read_config
+from statemix.lm.reports import LMResult, StepReport, ValidationReport, read_config
 from statemix.lm.trainer import LMRun, start, train_lm, train_step
-from statemix.train.track import Tracker, open_tracker
+from statemix.runs.layout import CONFIG, FINAL
+from statemix.runs.trackers import Tracker, open_tracker
 
 WARM_UP, TIMED, SPARE = (
     2,

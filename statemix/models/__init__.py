@@ -2,9 +2,9 @@
 
 from torch import nn
 
+from statemix.config.model import LMConfig, ModelConfig, lm_config_from_dict
 from statemix.models.autoencoder import Autoencoder
-from statemix.models.config import ModelConfig
-from statemix.models.lm import LanguageModel, LMConfig, count_parameters, lm_config_from_dict
+from statemix.models.lm import LanguageModel, count_parameters
 from statemix.models.loss import next_token_loss
 from statemix.models.presets import PRESETS, find_preset
 from statemix.models.tagger import Tagger

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from statemix.config.model import ModelConfig
 from statemix.layers.gates import INIT_STD, Projection
-from statemix.models.config import ModelConfig
 from statemix.models.tagger import Block
 
 

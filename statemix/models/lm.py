@@ -9,8 +9,6 @@ Norms are RMS norms.  There are no positions: what a step knows of time, its sta
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any, cast
 
 import torch
@@ -18,6 +16,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from statemix.config.model import LMConfig
 from statemix.layers.gates import INIT_STD, Projection
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import SwiGLU
@@ -26,75 +25,6 @@ from statemix.types import Mask, SequenceBounds
 
 States = list[Any]
 OUTPUTS = ("W_o", "W_out")  # what mixers call the projection that they end with
-ROUND = 8  # the inner width of the MLP is a multiple of it, unless given
-
-
-@dataclass(frozen=True)
-class LMConfig:
-    """Sizes of a language model.
-
-    Args:
-        vocab: tokens that it knows, 0 .. vocab − 1.
-        width: of the residual stream.
-        layers: blocks of a mixer and an MLP.
-        mixer: a name from `MIXERS`, with its `options`.
-        inner: inner width of the MLP; 8/3 of the width, rounded up to a multiple of 8, if None.
-        norm_eps: what the norms add to a mean square.
-        tie: one matrix for embedding and head.
-    """
-
-    vocab: int
-    width: int = 768
-    layers: int = 12
-    mixer: str = "bdlru"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    inner: int | None = None
-    norm_eps: float = 1e-6
-    tie: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("vocab", "width", "layers"):
-            check_whole(name, getattr(self, name))
-        if self.inner is not None:
-            check_whole("inner", self.inner)
-        if not self.norm_eps > 0:
-            raise ValueError(
-                f"`norm_eps` of a language model must be above zero, got {self.norm_eps}."
-            )
-
-    @property
-    def mlp_width(self) -> int:
-        """The inner width of the MLP."""
-        return math.ceil(8 * self.width / 3 / ROUND) * ROUND if self.inner is None else self.inner
-
-    def to_dict(self) -> dict[str, Any]:
-        """The config as JSON can hold it."""
-        return {**asdict(self), "options": dict(self.options)}
-
-
-def check_whole(name: str, value: Any) -> None:
-    """`value` is a whole number of at least one."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(
-            f"`{name}` of a language model must be a whole number of at least 1, got {value!r}."
-        )
-
-
-def lm_config_from_dict(data: Mapping[str, Any]) -> LMConfig:
-    """The config that `data`, read from JSON, describes."""
-    if not isinstance(data, Mapping) or not isinstance(data.get("options", {}), Mapping):
-        raise ValueError(
-            f"The config of a language model must be a JSON object whose options are one too, got {str(data)[:60]}."
-        )
-    known = [f.name for f in fields(LMConfig)]
-    unknown = sorted(set(data) - set(known))
-    if unknown:
-        raise ValueError(
-            f"Unknown fields of a language model's config: {', '.join(unknown)}. Available: {', '.join(known)}."
-        )
-    if "vocab" not in data:
-        raise ValueError("The config of a language model must tell its `vocab`.")
-    return LMConfig(**data)
 
 
 class LMBlock(nn.Module):

@@ -11,7 +11,7 @@ A preset is an `LMConfig`: `replace(find_preset("2m-bdlru-m4"), vocab=4096)` is 
 from collections.abc import Iterable
 from typing import Any
 
-from statemix.models.lm import LMConfig
+from statemix.config.model import LMConfig
 from statemix.ops.check import check_choice
 
 

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from statemix.config.model import ModelConfig
 from statemix.layers.gates import INIT_STD, Projection
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import build_channel_mixer
 from statemix.layers.unit import LinearRecurrentUnit
-from statemix.models.config import ModelConfig
 
 States = list[Any]
 FEW = 4  # tokens for each entry of the vocabulary from which gates are looked up

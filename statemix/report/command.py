@@ -10,8 +10,8 @@ from statemix.report.gather import Neighbour, Place, gather, neighbours
 from statemix.report.language import PANELS, draw_language, read_language
 from statemix.report.page import write_report_page
 from statemix.report.tables import comma_separated, coverage, grids, latex, markdown
+from statemix.runs.files import write_atomically
 from statemix.sweep import Ledger
-from statemix.train.checkpoint import write_atomically
 
 ERRORS = Console(stderr=True)
 

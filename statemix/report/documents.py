@@ -18,8 +18,8 @@ from pathlib import Path
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
 from statemix.report.tables import coverage, furthest, grids, markdown
+from statemix.runs.files import write_atomically
 from statemix.sweep import Entry
-from statemix.train.checkpoint import write_atomically
 
 REGION = re.compile(
     r"<!-- (?P<name>[^\n]+?) -->\n(?:(?!<!-- [^\n]+? -->\n).)*?<!-- end -->(?:\n|\Z)", re.DOTALL

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from statemix.report.gather import Measured, Neighbour, Place, result_of
-from statemix.train.checkpoint import write_atomically
+from statemix.runs.files import write_atomically
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #1b1e23; background: #fff }

@@ -17,8 +17,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 
+from statemix.runs.plugins import load_file
 from statemix.train import RunConfig
-from statemix.train.plugins import load_file
 
 SCALES = ("laptop", "paper")
 

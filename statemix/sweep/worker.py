@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from statemix.runs.checkpoint import DamagedCheckpoint
+from statemix.runs.layout import CHECKPOINT
+from statemix.runs.lock import Busy, entered
+from statemix.runs.plugins import load_file
 from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
-from statemix.train.checkpoint import DamagedCheckpoint
 from statemix.train.command import check_sources, load_trained
-from statemix.train.lock import Busy, entered
-from statemix.train.plugins import load_file
-from statemix.train.state import CHECKPOINT
 
 Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
 

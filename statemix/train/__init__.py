@@ -1,6 +1,6 @@
-"""Training: configs, the loop, metrics and checkpoints."""
+"""Training on tasks: the problem, the step, the evaluation, and aids such as a curriculum."""
 
-from statemix.train.config import RunConfig, config_from_dict, paper_protocol, tracking_preset
+from statemix.config.task import RunConfig, config_from_dict, paper_protocol, tracking_preset
 from statemix.train.loop import train
 from statemix.train.state import EpochReport, Run, RunResult
 

@@ -19,28 +19,19 @@ from rich.progress import (
 from rich.table import Table
 from torch import nn
 
+from statemix.config.task import RunConfig, config_from_dict
 from statemix.layers import MIXERS
+from statemix.runs.checkpoint import load_checkpoint, with_prefix
+from statemix.runs.files import write_atomically
+from statemix.runs.layout import CHECKPOINT, CONFIG, FILES, RESULT
+from statemix.runs.lock import entered
+from statemix.runs.plugins import hash_sources
+from statemix.runs.trackers import open_tracker
 from statemix.tasks import Task, find_task
 from statemix.tasks.task import find_maker
-from statemix.train.checkpoint import load_checkpoint, write_atomically
-from statemix.train.config import RunConfig, config_from_dict
-from statemix.train.lock import entered
 from statemix.train.loop import read_result, train
 from statemix.train.metrics import measure_accuracy
-from statemix.train.plugins import hash_sources
-from statemix.train.state import (
-    CHECKPOINT,
-    CONFIG,
-    RESULT,
-    EpochReport,
-    Run,
-    RunResult,
-    make_model,
-    with_prefix,
-)
-from statemix.train.track import open_tracker
-
-FILES = "files.json"
+from statemix.train.state import EpochReport, Run, RunResult, make_model
 
 
 def run_training(
@@ -140,7 +131,7 @@ def show(progress: Progress, bar: TaskID, run: Run, report: EpochReport) -> None
     length = f" length {report.length}" if run.config.curriculum else ""
     progress.update(
         bar,
-        total=run.total_steps,
+        total=run.config.total_steps,
         completed=report.step,
         accuracy=accuracy,
         description=f"{run.config.task}{length}",

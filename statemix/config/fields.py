@@ -1,0 +1,128 @@
+"""Fields of a config: their types, ranges and help texts, declared once.
+
+A field is an annotated attribute followed by its help text:
+
+    lr: Annotated[float, POSITIVE] = 3e-3
+    \"\"\"Peak learning rate.\"\"\"
+
+`check_fields` validates a config against its annotations, and the command line shows the help texts.
+"""
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+__all__ = [
+    "AT_LEAST_ONE",
+    "FRACTION",
+    "NON_NEGATIVE",
+    "POSITIVE",
+    "Range",
+    "base_type",
+    "check_fields",
+    "check_known",
+    "differing_fields",
+    "field_help",
+    "field_types",
+]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a number may have: a test, and its wording in an error."""
+
+    text: str
+    contains: Callable[[float], bool]
+
+
+AT_LEAST_ONE = Range("at least 1", lambda x: x >= 1)
+NON_NEGATIVE = Range("finite and not negative", lambda x: 0 <= x < math.inf)
+POSITIVE = Range("above zero and finite", lambda x: 0 < x < math.inf)
+FRACTION = Range("in [0, 1)", lambda x: 0 <= x < 1)
+
+
+@cache
+def field_types(cls: type) -> dict[str, Any]:
+    """The annotation of each field of the dataclass `cls`, with its ranges."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {f.name: hints[f.name] for f in fields(cls)}
+
+
+def base_type(annotation: Any) -> Any:
+    """The type inside an `Annotated`."""
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+
+
+@cache
+def field_help(cls: type) -> dict[str, str]:
+    """The help text of each field: the string below its declaration, in `cls` or a base class."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        body = ast.parse(textwrap.dedent(inspect.getsource(base))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for declaration, text in zip(body.body, body.body[1:], strict=False):
+            if isinstance(declaration, ast.AnnAssign) and isinstance(text, ast.Expr):
+                name = ast.unparse(declaration.target)
+                found[name] = inspect.cleandoc(ast.literal_eval(text.value))
+    return found
+
+
+def check_fields(config: Any) -> None:
+    """Raise a ValueError unless every field of `config` has its declared type and range."""
+    cls: Any = type(config)
+    for name, annotation in field_types(cls).items():
+        _check(name, getattr(config, name), annotation)
+
+
+def _check(name: str, value: Any, annotation: Any) -> None:
+    kind = base_type(annotation)
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        if value not in choices:
+            raise ValueError(f"Unknown {name} {value!r}. Available: {', '.join(choices)}.")
+        return
+    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    if value is None and NoneType in options:
+        return
+    _check_number(name, value, options)
+    for limits in get_args(annotation)[1:] if get_origin(annotation) is Annotated else ():
+        if not limits.contains(value):
+            raise ValueError(f"`{name}` must be {limits.text}, got {value}.")
+
+
+def _check_number(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    is_bool = isinstance(value, bool)
+    if bool in kinds and not is_bool:
+        raise ValueError(f"`{name}` must be true or false, got {value!r}.")
+    if int in kinds and float not in kinds and (is_bool or not isinstance(value, int)):
+        raise ValueError(f"`{name}` must be a whole number, got {value!r}.")
+    if float in kinds and (is_bool or not isinstance(value, int | float) or math.isnan(value)):
+        raise ValueError(f"`{name}` must be a number, got {value!r}.")
+
+
+def differing_fields(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of `values` that differ from `defaults`."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in defaults or value != defaults[name]
+    }
+
+
+def check_known(cls: type, data: Any, owner: str) -> None:
+    """`data`, read from JSON, is an object whose keys are fields of `cls`."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"The config of {owner} must be a JSON object, got {str(data)[:60]}.")
+    known = [f.name for f in fields(cls)]
+    unknown = sorted(set(data) - set(known))
+    if unknown:
+        raise ValueError(
+            f"Unknown fields in the config of {owner}: {', '.join(unknown)}. "
+            f"Available: {', '.join(known)}."
+        )

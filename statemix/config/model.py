@@ -1,0 +1,93 @@
+"""Models as data: around which mixer, and how large."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+from statemix.config.fields import AT_LEAST_ONE, POSITIVE, check_fields, check_known
+
+__all__ = ["SIZES", "ChannelMixer", "LMConfig", "ModelConfig", "Size", "lm_config_from_dict"]
+
+Size = Annotated[int, AT_LEAST_ONE]
+ChannelMixer = Literal["swiglu", "mlp", "none"]
+SIZES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}
+_DEFAULT_SIZES = (32, 4)
+_MULTIPLE = 8  # the inner width of the MLP is rounded up to a multiple of this
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model for a synthetic task."""
+
+    mixer: str = "bdlru"
+    """A name from `MIXERS`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the mixer. BD-LRU and H-LRU default to 32 blocks (channels) of size (order) 4."""
+    width: Size = 64
+    """Width of the residual stream."""
+    layers: Size = 1
+    """Number of layers, each a sequence mixer and a channel mixer."""
+    channel_mixer: ChannelMixer = "swiglu"
+    """The feed-forward layer after each sequence mixer."""
+    bos: bool = True
+    """Prepend a beginning-of-sequence token, at which a state can become the identity."""
+
+    def __post_init__(self) -> None:
+        sizes = dict(zip(SIZES.get(self.mixer, ()), _DEFAULT_SIZES, strict=False))
+        given = {name: _plain(value) for name, value in self.options.items()}
+        object.__setattr__(self, "options", sizes | given)
+        check_fields(self)
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy number as the Python number that JSON can hold."""
+    return value.item() if hasattr(value, "item") else value
+
+
+@dataclass(frozen=True)
+class LMConfig:
+    """A language model."""
+
+    vocab: Size
+    """Vocabulary size: token ids are 0 .. vocab − 1."""
+    width: Size = 768
+    """Width of the residual stream."""
+    layers: Size = 12
+    """Number of layers, each a mixer and a gated MLP."""
+    mixer: str = "bdlru"
+    """A name from `MIXERS`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the mixer."""
+    inner: Annotated[int | None, AT_LEAST_ONE] = None
+    """Inner width of the MLP; 8/3 of the width, rounded up to a multiple of 8, if None."""
+    norm_eps: Annotated[float, POSITIVE] = 1e-6
+    """Added to the mean square inside each RMS norm."""
+    tie: bool = False
+    """Share one matrix between the embedding and the head."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def mlp_width(self) -> int:
+        """The inner width of the MLP."""
+        if self.inner is not None:
+            return self.inner
+        return math.ceil(8 * self.width / 3 / _MULTIPLE) * _MULTIPLE
+
+    def to_dict(self) -> dict[str, Any]:
+        """The config as JSON can hold it."""
+        return {**asdict(self), "options": dict(self.options)}
+
+
+def lm_config_from_dict(data: Mapping[str, Any]) -> LMConfig:
+    """The config that `data`, read from JSON, describes."""
+    check_known(LMConfig, data, "a language model")
+    if not isinstance(data.get("options", {}), Mapping):
+        raise ValueError(
+            f"The `options` of a language model must be a JSON object, got {data['options']!r}."
+        )
+    if "vocab" not in data:
+        raise ValueError("The config of a language model must have the field `vocab`.")
+    return LMConfig(**data)

@@ -1,0 +1,1 @@
+"""A run on disk: its layout, atomic files, lock, metrics, checkpoint, result, plugins and trackers."""

@@ -1,0 +1,19 @@
+"""Files that exist completely or not at all: written beside their place, then moved there."""
+
+import os
+from pathlib import Path
+
+__all__ = ["write_atomically"]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` to `path`, so that an interruption leaves the old file or the new one."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,42 @@
+"""The result of a finished run, as JSON."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from statemix.runs.files import write_atomically
+from statemix.runs.layout import RESULT
+
+__all__ = ["DamagedResult", "read_result", "write_result"]
+
+Result = TypeVar("Result")
+
+
+class DamagedResult(ValueError):
+    """A result that cannot be read."""
+
+
+def write_result(directory: Path, result: Any) -> None:
+    """Write the dataclass `result` to `directory`."""
+    write_atomically(directory / RESULT, (json.dumps(asdict(result)) + "\n").encode())
+
+
+def read_result(kind: type[Result], directory: Path, run_id: str) -> Result | None:
+    """The result in `directory` of the run with the id `run_id`, or None if it is not finished."""
+    path = directory / RESULT
+    if not path.is_file():
+        return None
+    try:
+        data = json.loads(path.read_text())
+        result = kind(**data)
+    except (ValueError, TypeError) as error:
+        raise DamagedResult(
+            f"{path} is damaged: {error}. Delete it to write it again from the last checkpoint."
+        ) from error
+    if data["id"] != run_id:
+        raise ValueError(
+            f"{directory} holds the result of another run (id {data['id']}, this one is {run_id}). "
+            "Choose another directory, or delete it."
+        )
+    return result

@@ -1,0 +1,81 @@
+"""Configs: ids that never change, ranges and help texts that are declared once."""
+
+import json
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from statemix.commands.lm_train import LMTrain
+from statemix.commands.train import Train
+from statemix.config.fields import field_help
+from statemix.config.lm import Execution, LMRunConfig, run_config_from_dict
+from statemix.config.model import LMConfig, ModelConfig
+from statemix.config.task import RunConfig, config_from_dict, paper_protocol, tracking_preset
+
+LEDGER = Path(__file__).parents[1] / "results" / "ledger.jsonl"
+CONFIGS = (ModelConfig, LMConfig, RunConfig, LMRunConfig, Execution)
+
+
+def test_every_id_in_the_ledger_is_that_of_its_config():
+    entries = [json.loads(line) for line in LEDGER.read_text().splitlines()]
+    assert len(entries) > 1000
+    for entry in entries:
+        read = config_from_dict if "task" in entry["config"] else run_config_from_dict
+        config = read(entry["config"])
+        assert config.id == entry["id"]
+        assert read(json.loads(config.to_json())) == config
+
+
+def test_the_command_line_and_python_describe_the_same_run():
+    assert Train("s3").run_config() == RunConfig("s3")
+    assert Train("s3").run_config().id == "5e25aa6a9953ae91"
+    tracking = Train("s5", preset="tracking").run_config()
+    assert tracking == tracking_preset(RunConfig("s5"))
+    paper = Train("s3", protocol="paper").run_config()
+    assert paper == paper_protocol(RunConfig("s3"))
+
+
+def test_the_command_line_has_the_defaults_of_language_models():
+    assert LMTrain(Path("data")).execution() == Execution()
+    missing = {f.name for f in fields(LMRunConfig)} - {f.name for f in fields(LMTrain)}
+    assert missing == {"model", "version"}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_field_has_a_help_text(config):
+    assert set(field_help(config)) >= {f.name for f in fields(config)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RunConfig("s3", lr=0.0), "`lr` must be above zero and finite, got 0.0"),
+        (lambda: RunConfig("s3", batch=2.5), "`batch` must be a whole number, got 2.5"),
+        (lambda: RunConfig("s3", warmup=-1), "`warmup` must be finite and not negative, got -1"),
+        (
+            lambda: RunConfig("s3", optimiser="sgd"),
+            "Unknown optimiser 'sgd'. Available: adamw, muon",
+        ),
+        (lambda: ModelConfig(bos="no"), "`bos` must be true or false, got 'no'"),
+        (lambda: LMConfig(10, inner=0), "`inner` must be at least 1, got 0"),
+        (lambda: LMRunConfig(LMConfig(10), "", beta1=1.0), r"`beta1` must be in \[0, 1\), got 1.0"),
+        (lambda: Execution(parallel="ring"), "Unknown parallel 'ring'. Available: ddp, fsdp"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_warm_up_is_a_number_of_steps_or_a_fraction():
+    assert RunConfig("s3", warmup=100).warmup_steps(1000) == 100
+    assert RunConfig("s3", warmup=0.05).warmup_steps(1000) == 50
+    assert LMRunConfig(LMConfig(10), "", warmup=30).warmup_steps(1000) == 30
+
+
+def test_help_needs_no_torch():
+    code = "import sys; import statemix.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
