@@ -18,6 +18,7 @@ from torch import nn
 from statemix.cli import main
 from statemix.commands.train import Train, read_options
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
+from statemix.optim import is_inner_matrix
 from statemix.runs.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
 from statemix.runs.files import write_atomically
 from statemix.runs.lock import entered
@@ -172,6 +173,35 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, conf
         load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "whole")
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def numbered_moments(path, config):
+    """Rewrite a checkpoint as older versions did: moments by number, Muon's matrices first."""
+    tensors, state = load_checkpoint(path)
+    named = list(start_run(config).model.named_parameters())
+    is_first = {name: config.optimiser == "muon" and is_inner_matrix(name, p) for name, p in named}
+    order = sorted(is_first, key=lambda name: not is_first[name])
+    for key in [key for key in tensors if key.startswith("optimiser.")]:
+        _, kind, name = key.split(".", 2)
+        tensors[f"optimiser.{order.index(name)}.{kind}"] = tensors.pop(key)
+    save_checkpoint(path, tensors, state)
+
+
+@pytest.mark.parametrize("optimiser", ["adamw", "muon"])
+def test_checkpoints_of_older_versions_resume_to_the_same_bits(tmp_path, monkeypatch, optimiser):
+    config = replace(SMALL, optimiser=optimiser, model=replace(SMALL.model, channel_mixer="swiglu"))
+    whole = train(config, tmp_path / "whole")
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+
+    def interrupt(run, report):
+        if report.epoch == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", observer=interrupt)
+    numbered_moments(tmp_path / "cut" / "checkpoint.safetensors", config)
+    assert comparable(train(config, tmp_path / "cut")) == comparable(whole)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
 
 
 def test_muon_takes_the_matrices_of_blocks_and_decoder():
