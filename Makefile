@@ -1,12 +1,12 @@
-# make demo      set up, then train ten small models and see what mixing buys: a table, and demo.html
-# make test      set up, then run the tests (test-all: the slow ones too)
-# make test-gpu  set up, then all tests of the GPU kernels, without a GPU: in Triton's interpreter, and compiled ahead of time
-# make check     format, lint, types, layering, spelling
+# make demo      set up, then train ten small models and print what mixing buys (table, and demo.html)
+# make test      set up, then run the tests (make test-all: also the slow ones)
+# make test-gpu  set up, then test the GPU kernels without a GPU: in Triton's interpreter, and compiled ahead of time
+# make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)
 # make report    set up, then render every table and figure of the paper from results/ into report/
 # make bench     set up, then time the scans on this machine
-# make clean     remove everything the other targets made
+# make clean     remove everything the other targets create
 #
-# Each target creates .venv and installs what it needs; nothing is done twice.
+# Each target creates .venv if needed and installs its dependencies once.
 
 PYTHON ?= python3
 VENV ?= .venv

@@ -1,8 +1,8 @@
-"""Why block size beats width: products of permutations of three things.
+"""Why block size beats width: products of permutations of three elements.
 
-Tokens are elements of the group S3, and the target at each step is the product of all tokens so far,
-x_1 · x_2 · … · x_t.  A diagonal recurrence (block size 1) cannot carry a permutation, however wide it is;
-a block of three states can, exactly.
+Tokens are elements of the group S3, and the target at each step is the product of all tokens so
+far, x_1 · x_2 · … · x_t.  A diagonal recurrence (block size 1) cannot track a permutation, however
+wide it is; a block of three states can, exactly.
 
     python examples/s3_products.py
 """
@@ -29,7 +29,7 @@ MODELS = {
 
 
 def products(count: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Random sequences of S3, each after a BOS token, and their running products."""
+    """Random sequences in S3, each after a BOS token, and their running products."""
     table = torch.tensor(
         [[ELEMENTS.index(tuple(a[i] for i in b)) for b in ELEMENTS] for a in ELEMENTS]
     )
@@ -51,7 +51,8 @@ class Tagger(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(BOS + 1, WIDTH)
         self.mixer = BDLRU(WIDTH, n_blocks, block_size)
-        self.norm_in, self.norm_out = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.norm_in = nn.LayerNorm(WIDTH)
+        self.norm_out = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, len(ELEMENTS))
         nn.init.normal_(self.embed.weight, std=0.02)
         nn.init.normal_(self.head.weight, std=0.02)
@@ -82,7 +83,7 @@ def train(model: Tagger, progress: Progress, label: str) -> None:
 
 @torch.no_grad()
 def accuracy(model: Tagger, length: int) -> float:
-    """The share of right products in fresh sequences of `length` tokens."""
+    """The share of correct products in new sequences of `length` tokens."""
     inputs, targets = products(1_000, length, seed=2)
     return (model(inputs).argmax(-1) == targets).float().mean().item()
 

@@ -1,9 +1,13 @@
-"""Can depth stand in for block size?  Products of permutations with one, two and three layers.
+"""Can depth replace block size?  Products of permutations with one, two and three layers.
 
-S4 has a chain of quotients, S4 / V4 = S3 and V4 = Z2 × Z2, whose factors fit blocks of three: one layer can carry the product in S3, the
-next, which sees it, the rest.  A5, the heart of S5, is simple: no chain, so depth should be no help to blocks of four.  Nor should it be to
-blocks of two on S3, whose heart Z3 they cannot hold.  `statemix.analysis.cascade` has the construction.
-The recipe is `Muon, curriculum` of table_groups; what is learnt at sixteen tokens is tested at 256 too.
+S4 has a chain of quotients, S4 / V4 = S3 and V4 = Z2 × Z2, whose factors fit into blocks of three.
+One layer can therefore track the product in S3, and the next layer, which sees it, the rest.  S5
+has no such chain, since its subgroup A5 is simple, so depth should not help blocks of four.  It
+should not help blocks of two on S3 either, since they cannot represent its subgroup Z3.
+`statemix.analysis.cascade` has the construction.
+
+The recipe is `Muon, curriculum` of table_groups.  Models trained at sixteen tokens are also tested
+at 256.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Eigenvalues of trained transition matrices on S5, by time step and m, both layers (the paper's figure 3)."""
+"""Eigenvalues of trained transition matrices on S5, by time step and m (the paper's figure 3)."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,10 @@ def cells() -> Iterator[Cell]:
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
-    """For each step all eigenvalues of some blocks, real and imaginary parts; and the shares of negative and complex ones among all."""
+    """Sample the eigenvalues of some blocks at each step, and measure properties of all of them.
+
+    The properties are the shares of negative and complex eigenvalues, and the spectral radius.
+    """
     (values,) = collect_eigenvalues(model, task, LENGTH, SEQUENCES)
     spectrum = Spectrum(values)
     blocks = values.transpose(0, 1).flatten(1, 2)  # (T, B n, m)

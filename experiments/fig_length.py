@@ -1,4 +1,4 @@
-"""Trained at 16 steps, tested to 4,096: what holds?  Products of permutations, each model with the tracking preset."""
+"""Do models trained at 16 steps generalise to 4,096?  Products of permutations, tracking preset."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +14,7 @@ from statemix.train import RunConfig, tracking_preset
 from statemix.train.metrics import accuracy_by_length
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-STEPS = {"S3": 2500, "S4": 6000, "S5": 6000}  # room for several restarts
+STEPS = {"S3": 2500, "S4": 6000, "S5": 6000}  # enough for several restarts
 ROWS = {
     "S3": [bdlru(1), bdlru(2), bdlru(3), hlru(3), "LSTM"],
     "S4": [bdlru(3), bdlru(4), "LSTM"],

@@ -1,7 +1,8 @@
-"""Does normalisation let m scale?  Compression with four gate functions, blocks and orders of growing size (the paper's figure 2).
+"""Does normalisation let m scale?  Compression with four gate functions (the paper's figure 2).
 
-Shorter than the paper's: 8 or 16 tokens of a vocabulary of 16, 64 states in all, 10,000 sequences.
-A run whose loss explodes is written down as failed: that is what `none` risks.
+Block size and order grow from 1 to 16.  The sequences are shorter than the paper's: 8 or 16 tokens
+of a vocabulary of 16, with 64 states in total and 10,000 sequences.  The ledger records a run whose
+loss diverges as failed, which can happen with the gate function `none`.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ SIZES = (1, 2, 4, 8, 16)
 
 
 def cells() -> Iterator[Cell]:
-    """Muon at 16 tokens; AdamW at 8, which it learns no more of in as many steps."""
+    """Muon at 16 tokens, and AdamW at 8, the most that it learns in as many steps."""
     adamw = RunConfig(
         "compress", length=8, train_examples=10_000, batch=64, lr=3e-3, clip=1.0, epochs=12
     )

@@ -1,4 +1,7 @@
-"""From how many sequences can a group be learnt?  S3 with blocks of three and S4 with blocks of four, beside an LSTM."""
+"""How many sequences does it take to learn a group?
+
+S3 with blocks of three and S4 with blocks of four, compared with an LSTM.
+"""
 
 from collections.abc import Iterator
 

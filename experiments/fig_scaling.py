@@ -1,6 +1,7 @@
-"""Accuracy against hidden size, compression and selective copying, with baselines (the paper's appendix figure).
+"""Accuracy against hidden size for compression and copying (the paper's appendix figure).
 
-Laptop scale: compression of 16 tokens, copying of 16 among 64, Muon as in table_mad, half its epochs; one seed.
+Laptop scale: compression of 16 tokens, selective copying of 16 tokens among 64, with baselines.
+Muon as in table_mad, half its epochs, one seed.
 """
 
 from collections.abc import Iterator

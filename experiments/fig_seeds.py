@@ -1,4 +1,4 @@
-"""The spread over seeds, not only the best: S3 with blocks of one to three, with and without a BOS token, ten seeds each."""
+"""The spread over ten seeds: S3 with blocks of one to three, with and without a BOS token."""
 
 from collections.abc import Iterator
 from dataclasses import replace

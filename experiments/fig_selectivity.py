@@ -1,7 +1,7 @@
-"""What must gates see?  Compression with full, pointwise and no selectivity, against m and parameters; a convolution
-and baselines beside them.
+"""What must the gates depend on?  Compression with full, pointwise and no selectivity.
 
-Short sequences, as in fig_normalisation.
+Accuracy against m and against parameters, compared with a convolution and baselines.  The
+sequences are short, as in fig_normalisation.
 """
 
 from collections.abc import Iterator

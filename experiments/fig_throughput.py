@@ -1,10 +1,12 @@
-"""What a step costs, sequential, parallel, compiled and fused: by block size, by length, at equal parameters (the paper's figure).
+"""Throughput of sequential, parallel, compiled and fused scans (the paper's figure).
 
     python experiments/fig_throughput.py
     statemix report
 
-The same as `statemix bench speed --parts throughput`, for the report: ratios within one process, on one thread.  Compiling the paper's
-scan takes a minute or more for each size; `--rivals loop hop_scan` goes without.  Keep the machine quiet meanwhile.
+The figure shows throughput by block size, by length, and for layers with equal parameter counts.
+The script is `statemix bench speed --parts throughput` with the options of the report: ratios
+within one process, on one thread.  Compiling the paper's scan takes a minute or more for each size;
+`--rivals loop hop_scan` skips it.  Keep the machine otherwise idle.
 """
 
 from dataclasses import dataclass
@@ -17,14 +19,14 @@ from statemix.commands.bench import Speed
 
 @dataclass(frozen=True)
 class Options:
-    """Measure throughput and append it to results/bench/throughput.jsonl, whose last line for each setting the report shows."""
+    """Measure throughput; the report shows the last measurement of each setting."""
 
     rivals: tuple[str, ...] = ("loop", "hop_scan", "hop_scan compiled")
-    """Who takes part beside the fused kernel."""
+    """Implementations to compare with the fused kernel."""
     rounds: int = 3
-    """Timings to take the median of."""
+    """Number of timings; the median is reported."""
     out: Path = Path("results/bench/throughput.jsonl")
-    """Where measurements are appended, as JSON lines."""
+    """Append the measurements to this file, as JSON lines."""
 
 
 def main(options: Options) -> None:

@@ -1,7 +1,9 @@
-"""Gates with signs: can a block of three carry S4, which no three non-negative states can?  And what do they change elsewhere?
+"""Signed gates: can a block of three track S4, which three non-negative states cannot?
 
-Softmax beside tanh and linear gates, at the sizes where `statemix.analysis.representations` tells a difference, and one above.  Runs end
-when sixteen tokens are learnt, without a look at longer ones: what lasts is the question here.
+Softmax compared with tanh and linear gates, at the sizes where
+`statemix.analysis.representations` predicts a difference, and one size above.  Runs end when
+sixteen tokens are learned, without the held-out check on longer sequences, since the question here
+is which solutions generalise to them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from statemix.train import RunConfig, tracking_preset
 from statemix.train.metrics import accuracy_by_length
 
 PLACES = (("s2", 1), ("s3", 2), ("s3", 3), ("s4", 3), ("s4", 4), ("s5", 4), ("s5", 5))
-CARRIED = (("s4", 4), ("s5", 5))  # softmax needs restarts there, and some seeds more steps for them
+CARRIED = (("s4", 4), ("s5", 5))  # softmax needs restarts here, and more steps for some seeds
 GATES = ("softmax", "tanh", "linear")
 
 

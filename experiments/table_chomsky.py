@@ -1,10 +1,12 @@
-"""Regular and context-free tasks after Delétang et al. (the paper's table of parity, cycle navigation and modular arithmetic).
+"""Parity, cycle navigation and modular arithmetic, after Delétang et al. (the paper's table).
 
-Trained on all lengths up to 40, one answer a sequence; the table has the accuracy at length 40 (39 without
-brackets), and each model is also tested at 41 .. 100.
-The paper gives neither lengths nor sizes.  Laptop scale: width 64, 48 states, no channel mixer, 10,000 sequences, 12 epochs.
-Arithmetic is not learnt from that many sequences, not even by an LSTM, which learns no parity either: `Muon, 100k` has ten times as many,
-96 states and four epochs.
+Models are trained on all lengths up to 40, with one answer per sequence.  The table shows the
+accuracy at length 40 (39 without brackets), and each model is also tested at 41 .. 100.
+
+The paper gives neither lengths nor sizes.  Laptop scale: width 64, 48 states, no channel mixer,
+10,000 sequences, 12 epochs.  No model learns arithmetic from that many sequences, not even an LSTM,
+which does not learn parity either.  The recipe `Muon, 100k` has ten times as many, 96 states and
+four epochs.
 """
 
 import statistics
@@ -34,7 +36,7 @@ REST = [*(bdlru(m) for m in (6, 8, 16)), "LSTM", *(hlru(m) for m in (1, 2, 3, 4,
 
 
 def length_of(column: str) -> int:
-    """Forty; expressions without brackets have odd lengths."""
+    """The test length: 40, or 39 for expressions without brackets, whose lengths are odd."""
     return 39 if column == "mod_arith_no_brackets" else 40
 
 
@@ -54,7 +56,7 @@ def laptop(row: str, column: str, seed: int) -> Cell:
 
 
 def with_more(row: str, column: str, channel_mixer: str = "none") -> Cell:
-    """What arithmetic asks for: ten times the sequences, and Muon."""
+    """Ten times the sequences, and Muon, which arithmetic needs."""
     cell = laptop(row, column, 0)
     model = with_row(replace(cell.config.model, channel_mixer=channel_mixer), row, states=96)
     more = replace(
@@ -93,7 +95,7 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
 
 
 def cells(scale: str) -> Iterator[Cell]:
-    """Blocks first, then all rows, then more seeds."""
+    """First BD-LRU, then all rows, then more seeds."""
     if scale == "paper":
         for column in COLUMNS:
             for row in FIRST + REST:
@@ -111,7 +113,7 @@ def cells(scale: str) -> Iterator[Cell]:
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
-    """Accuracy at lengths within training and beyond it, and over all within; bracketed expressions come in lengths of their own."""
+    """Accuracy at lengths within and beyond training, and the mean over all training lengths."""
     within = accuracy_by_length(
         task, model, [length for length in range(1, 41) if task.fits(length)], 128, config.seed
     )

@@ -1,11 +1,18 @@
-"""Products of permutations (the paper's table of S3, S4 and S5): a running product at every step, 16 steps.
+"""Products of permutations (the paper's table of S3, S4 and S5), at every one of 16 steps.
 
-Recipes.  `plain`: AdamW and a cosine, nothing else but a BOS token.  `tracking`: the aids of `tracking_preset`, disclosed there.
-`curriculum`: prefixes that grow whether they are learnt or not; `Muon, curriculum`: the same steps with Muon; `long`: four times the steps;
-`wide`: three times the steps and ten times the states.
-Laptop scale: width 64, 96 states, one layer with SwiGLU, fewer epochs, half as many again outside the main table (`plain, longer` has all).
-S2 is in the paper's text alone.  Rates were compared where a run is cheap; elsewhere there is one.
-Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
+Recipes:
+
+    plain             AdamW and a cosine schedule, with a BOS token
+    tracking          the aids of `tracking_preset`
+    curriculum        prefixes that grow, whether they are learned or not
+    Muon, curriculum  the same number of steps with Muon
+    long              four times the steps
+    wide              three times the steps and ten times the states
+
+Laptop scale: width 64, 96 states, one layer with SwiGLU, and fewer epochs than the paper.  Rows
+outside the main table have half of these epochs (`plain, longer` has all of them).  S2 appears only
+in the paper's text.  Several learning rates were compared where runs are cheap; all other cells
+have one.  Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
 """
 
 import itertools
@@ -20,7 +27,7 @@ from statemix.train import RunConfig, tracking_preset
 
 @dataclass(frozen=True)
 class Column:
-    """A group and how many sequences of it are seen in training."""
+    """A group, and the number of training sequences."""
 
     task: str
     examples: int
@@ -61,7 +68,7 @@ def plain(row: str, column: str, lr: float, seed: int) -> Cell:
 
 
 def in_full(cell: Cell) -> Cell:
-    """With the epochs of the main table, for rows that have half of them."""
+    """The cell with all epochs of the main table, for rows that have half of them."""
     return Cell(
         cell.row,
         cell.column,
@@ -71,7 +78,7 @@ def in_full(cell: Cell) -> Cell:
 
 
 def tracking(row: str, column: str, seed: int) -> Cell:
-    """With every aid but the look at longer sequences, which the table does not have; 160 states without a channel mixer."""
+    """Every aid except the held-out check on longer sequences; 160 states, no channel mixer."""
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=64), row, states=160)
     config = tracking_preset(RunConfig(c.task, model, train_examples=c.examples, seed=seed))
@@ -81,7 +88,10 @@ def tracking(row: str, column: str, seed: int) -> Cell:
 
 
 def curriculum(row: str, column: str, seed: int) -> Cell:
-    """Prefixes that grow, learnt or not, for cells that no block can carry exactly; with SwiGLU and a cosine."""
+    """Growing prefixes, learned or not, for groups that the block cannot represent exactly.
+
+    The model has a SwiGLU, and the schedule is a cosine.
+    """
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=64), row, states=160)
     config = RunConfig(
@@ -99,7 +109,7 @@ def curriculum(row: str, column: str, seed: int) -> Cell:
 
 
 def longer(row: str, column: str, seed: int) -> Cell:
-    """The curriculum with four times the steps and more states."""
+    """The curriculum with four times the steps, and more states."""
     cell = curriculum(row, column, seed)
     model = with_row(ModelConfig(width=64), row, states=384)
     return Cell(
@@ -111,7 +121,7 @@ def longer(row: str, column: str, seed: int) -> Cell:
 
 
 def wider(row: str, column: str, seed: int) -> Cell:
-    """The long curriculum with four times the states again, and twice the width."""
+    """The long curriculum with another four times the states, and twice the width."""
     cell = longer(row, column, seed)
     model = with_row(ModelConfig(width=128), row, states=1536)
     return Cell(row, column, "wide curriculum", replace(cell.config, model=model, max_steps=12_000))
@@ -149,11 +159,9 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
 
 
 def cells(scale: str) -> Iterator[Cell]:
-    """What tells most comes first."""
-    rows, main_columns = (
-        [*MAIN, "LSTM", *BLOCKS, *ORDERS, *BASELINES[1:]],
-        ("S3-10k", "S4-50k", "S5-100k"),
-    )
+    """The most informative cells come first."""
+    rows = [*MAIN, "LSTM", *BLOCKS, *ORDERS, *BASELINES[1:]]
+    main_columns = ("S3-10k", "S4-50k", "S5-100k")
     if scale == "paper":
         yield from itertools.chain.from_iterable(
             as_in_the_paper(row, column) for column in COLUMNS for row in rows

@@ -1,7 +1,9 @@
 """In-context recall, selective copying and compression (the paper's tables of MAD).
 
-A paper cell is the mean over four configurations: vocabulary 16, length 64 and 20,000 sequences, and one of each changed to 32, 128 and
-10,000.  Laptop scale: the fourth of them alone (10,000 sequences), width 64, 128 states, 256 for recall, 10 epochs; paper scale: all four.
+A cell of the paper is the mean over four configurations: one with vocabulary 16, length 64 and
+20,000 sequences, and three that change one of these to 32, 128 and 10,000.  Laptop scale: the
+fourth configuration alone (10,000 sequences), width 64, 128 states (256 for recall), 10 epochs.
+Paper scale: all four.
 """
 
 from collections.abc import Iterator
@@ -20,7 +22,10 @@ REST = [*(bdlru(m) for m in (3, 5, 6, 16)), *(hlru(m) for m in (3, 5, 6, 16))]
 
 
 def laptop(row: str, column: str, seed: int) -> Cell:
-    """Muon in small batches, which learns in a minute or two what AdamW does not in ten; rates by a few trials of BD-LRU m = 4."""
+    """Muon in small batches, which learns in a minute or two what AdamW does not learn in ten.
+
+    The learning rates come from a few trials with BD-LRU at m = 4.
+    """
     model = with_row(ModelConfig(width=64), row, STATES[column])
     config = RunConfig(
         column,
@@ -42,7 +47,7 @@ def laptop(row: str, column: str, seed: int) -> Cell:
 
 
 def longer(row: str, column: str) -> Cell:
-    """Six times the steps: how much of the distance to the paper is training."""
+    """Six times the steps: how much of the gap to the paper is a matter of training time?"""
     return Cell(
         row,
         column,
@@ -52,7 +57,7 @@ def longer(row: str, column: str) -> Cell:
 
 
 def with_adamw(row: str, column: str) -> Cell:
-    """As many sequences with AdamW: what the table would be without Muon."""
+    """The same number of sequences with AdamW: the table without Muon."""
     model = with_row(ModelConfig(width=64), row, states=128)
     config = RunConfig(column, model, length=64, train_examples=10_000, lr=3e-3, clip=1.0, epochs=8)
     return Cell(row, column, "AdamW, one of four configurations", config)
@@ -60,10 +65,8 @@ def with_adamw(row: str, column: str) -> Cell:
 
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     for vocab, length, examples in CONFIGURATIONS:
-        options, name = (
-            {"vocab": vocab},
-            f"vocabulary {vocab}, length {length}, {examples} sequences",
-        )
+        options = {"vocab": vocab}
+        name = f"vocabulary {vocab}, length {length}, {examples} sequences"
         for states in (128, 512, 2048):
             model = with_row(ModelConfig(width=128), row, states)
             for lr in (1e-3, 5e-4, 1e-4):
@@ -83,7 +86,7 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
 
 
 def cells(scale: str) -> Iterator[Cell]:
-    """What the paper's main table has comes first."""
+    """The rows of the paper's main table come first."""
     assert len(FIRST + REST) == len(BASELINES) + 2 * len(block_sizes)
     for rows in (FIRST, REST):
         for row in rows:

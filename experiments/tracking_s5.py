@@ -1,7 +1,9 @@
-"""State tracking made reliable: S5 with blocks of five, the preset, and the preset without each of its aids.
+"""Reliable state tracking: S5 with blocks of five, and the preset without each of its aids.
 
-The preset, as `statemix train` runs it, twenty seeds; then it and every variant with at most 6,000 steps, the first five of them, but all
-twenty without the look ahead.  Each trained model is also tested far beyond the sixteen steps it was trained at.
+First the preset as `statemix train` runs it, with twenty seeds.  Then the preset and each of its
+variations with at most 6,000 steps, with the first five seeds (all twenty for the one without the
+held-out check).  Each trained model is also tested far beyond the sixteen steps that it is trained
+at.
 """
 
 from collections.abc import Iterator
@@ -16,9 +18,9 @@ from statemix.tasks import Task
 from statemix.train import RunConfig, tracking_preset
 from statemix.train.metrics import accuracy_by_length
 
-SEEDS = range(400, 420)  # none of them was looked at while the preset was made; smaller ones were
-STEPS = 6000  # for comparisons
-RARE = "no look at 256 tokens"  # what one seed of several needs wants more than five
+SEEDS = range(400, 420)  # not used to design the preset; smaller seeds were
+STEPS = 6000  # limit for the comparisons
+RARE = "no look at 256 tokens"  # affects few seeds, so it takes more than five to measure
 LENGTHS = (16, 64, 256, 1024, 4096)
 
 
@@ -30,7 +32,7 @@ def preset(seed: int) -> RunConfig:
 
 
 def variants(config: RunConfig) -> dict[str, RunConfig]:
-    """The preset, and what it is without one aid."""
+    """The preset, and the preset without each of its aids."""
     model = config.model
     learned = replace(model, bos=False, options={**model.options, "learn_initial_state": True})
     return {
@@ -59,5 +61,5 @@ def cells() -> Iterator[Cell]:
 
 
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
-    """Accuracy on fresh sequences of each length."""
+    """Accuracy on new sequences of each length."""
     return {"by_length": accuracy_by_length(task, model, LENGTHS, 128, config.seed)}

@@ -141,7 +141,7 @@ def test_the_figure_of_throughput(tmp_path, monkeypatch):
     assert figures.tokens_per_second(
         {"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}
     ) == pytest.approx(4000)
-    with pytest.raises(ValueError, match="does not tell T"):
+    with pytest.raises(ValueError, match="must contain 'T = <number>'"):
         figures.number_of("T", "B = 1")
 
 

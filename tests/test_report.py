@@ -236,7 +236,7 @@ def test_page_in_a_browser(clone, monkeypatch):
         .replace("&gt;", ">")
     )
     assert seen["points"] == 2
-    assert seen["missing"] == "9 of 15 cells are not run yet."
+    assert seen["missing"] == "9 of 15 cells have not been run yet."
     assert seen["tip"][0] == "block"
     assert "BD-LRU m1, S3-10k" in seen["tip"][1]
     assert "paper: 0.560" in seen["tip"][1]

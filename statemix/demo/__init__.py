@@ -1,4 +1,4 @@
-"""In minutes, on a laptop: what mixing buys that width cannot."""
+"""The demo: small models that show, in minutes on a laptop, what mixing buys that width cannot."""
 
 import tempfile
 from pathlib import Path
@@ -16,12 +16,14 @@ from statemix.sweep.run import Board
 from statemix.train.command import load_trained
 from statemix.train.metrics import measure_accuracy
 
+__all__ = ["run_demo"]
+
 LONG = {"s3": 100, "cycle_nav": 100}
 TITLES = {"s3": "products of permutations of three things", "cycle_nav": "walks on a cycle of five"}
 
 
 def run_demo(page: Path, workers: int, seed: int) -> None:
-    """Train every model, print the table, write the page."""
+    """Train every model, print the tables and write the page."""
     models = cells(seed)
     with tempfile.TemporaryDirectory() as folder:
         curves = train_all(models, Path(folder), workers)
@@ -34,7 +36,7 @@ def run_demo(page: Path, workers: int, seed: int) -> None:
 def train_all(
     models: list[DemoCell], folder: Path, workers: int
 ) -> dict[str, list[tuple[int, float]]]:
-    """Validation accuracy after every epoch, for each run."""
+    """Train the models, and return each run's validation accuracy after every epoch."""
     configs = {cell.config.id: cell.config for cell in models}
     board = Board(len(configs))
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -56,7 +58,7 @@ def train_all(
 
 
 def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Panel:
-    """A trained model on longer sequences, and its eigenvalues."""
+    """Evaluate a trained model at both lengths, and collect its eigenvalues."""
     config, task, model = load_trained(folder / cell.config.id)
     length = config.length or task.length
     short, long = (
@@ -79,7 +81,7 @@ def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Pan
 
 
 def print_table(panels: list[Panel]) -> None:
-    """One table a task: states, and accuracy at the training length and beyond."""
+    """Print one table per task: states, and accuracy at the training length and beyond."""
     for task in dict.fromkeys(panel.task for panel in panels):
         own = [panel for panel in panels if panel.task == task]
         table = Table(
@@ -100,5 +102,5 @@ def print_table(panels: list[Panel]) -> None:
 
 
 def marked(accuracy: float) -> str:
-    """Three digits, in green where the task is solved."""
+    """Format an accuracy with three digits, in green if the task is solved."""
     return f"[bold green]{accuracy:.3f}[/]" if accuracy > 0.999 else f"{accuracy:.3f}"

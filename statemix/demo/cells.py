@@ -1,14 +1,19 @@
-"""The demo's models: two tasks, the same number of states in blocks of different sizes, and one that is four times as wide."""
+"""The demo's models: two tasks, each with equally many states in blocks of different sizes.
+
+One model per task is four times as wide.
+"""
 
 from dataclasses import dataclass, replace
 
 from statemix.models import ModelConfig
 from statemix.train import RunConfig
 
+__all__ = ["DemoCell", "cells"]
+
 
 @dataclass(frozen=True)
 class DemoCell:
-    """One model of the demo, and what the table calls it."""
+    """One model of the demo, and its name in the table."""
 
     label: str
     states: int
@@ -29,7 +34,7 @@ def other(
 
 
 def cells(seed: int) -> list[DemoCell]:
-    """Products of permutations, then walks on a cycle of five."""
+    """The models for products of permutations, then those for walks on a cycle of five."""
     shared = RunConfig(
         "s3",
         ModelConfig(width=32, channel_mixer="none"),

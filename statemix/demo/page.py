@@ -1,4 +1,7 @@
-"""The demo as one page: a table, learning curves, and eigenvalues on the complex plane.  One file, no script, no network."""
+"""The demo's page: a table, learning curves, and eigenvalues on the complex plane.
+
+The page is a single file without scripts, and needs no network.
+"""
 
 import html
 from dataclasses import dataclass, field
@@ -8,13 +11,15 @@ import numpy as np
 
 from statemix.runs.files import write_atomically
 
+__all__ = ["Panel", "write_page"]
+
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e")
-POINTS = 1500  # drawn of each spectrum
+POINTS = 1500  # at most this many eigenvalues are drawn per spectrum
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What the page shows of one model."""
+    """The data that the page shows for one model."""
 
     task: str
     label: str
@@ -37,15 +42,16 @@ svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-se
 
 
 def write_page(path: Path, panels: list[Panel]) -> None:
-    """Write the page in one piece."""
+    """Write the page atomically."""
     sections = "".join(
         section([panel for panel in panels if panel.task == task])
         for task in dict.fromkeys(panel.task for panel in panels)
     )
     lead = (
-        "Each model sees a sequence token by token and must say, at every step or at the end, what the tokens so far amount to. "
-        "All have one recurrent layer. States that only decay, each by itself (blocks of 1), can't do it, however many there are; "
-        "a few that mix can."
+        "Each model reads a sequence token by token and must predict, at every step or at the end, "
+        "the product of the tokens so far: a permutation, or a position on a cycle. All models "
+        "have one recurrent layer. Independent states that only decay (blocks of 1) cannot solve these "
+        "tasks, however many there are; a few states that mix can."
     )
     document = (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>statemix: what mixing buys</title><style>{STYLE}</style>'
@@ -56,7 +62,7 @@ def write_page(path: Path, panels: list[Panel]) -> None:
 
 
 def section(panels: list[Panel]) -> str:
-    """One task: table, curves, spectra."""
+    """Render one task: table, learning curves and spectra."""
     first = panels[0]
     rows = "".join(
         f"<tr><td>{html.escape(panel.label)}</td><td>{panel.states}</td>{share(panel.accuracy)}{share(panel.long_accuracy)}</tr>"
@@ -71,8 +77,8 @@ def section(panels: list[Panel]) -> str:
     head = f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
     with_spectra = [panel for panel in panels if len(panel.eigenvalues)]
     note = (
-        "Eigenvalues of the trained transition matrices along fresh sequences: real and never negative for blocks of 1, "
-        "negative from m = 2, complex from m = 3."
+        "Eigenvalues of the trained transition matrices on new sequences. They are real and never "
+        "negative for blocks of 1, can be negative from m = 2 on, and complex from m = 3 on."
     )
     return (
         f"<h2>{html.escape(first.task.capitalize())}</h2><table>{head}{rows}</table>{curves(panels)}"
@@ -81,15 +87,17 @@ def section(panels: list[Panel]) -> str:
 
 
 def share(accuracy: float) -> str:
-    """A cell of the table, marked where the task is solved."""
+    """Render an accuracy as a table cell, marked if the task is solved."""
     return f"<td{' class=solved' if accuracy > 0.999 else ''}>{accuracy:.3f}</td>"
 
 
 def curves(panels: list[Panel]) -> str:
-    """Validation accuracy over training steps, labelled at the end of each line."""
-    width, height, left, right, top, bottom = 680, 260, 40, 230, 10, 30
+    """Plot validation accuracy over training steps, with a label at the end of each line."""
+    width, height = 680, 260
+    left, right, top, bottom = 40, 230, 10, 30
     last = max((step for panel in panels for step, _ in panel.curve), default=1)
-    lines, ends = [], []
+    lines = []
+    ends = []
     for colour, panel in zip(COLOURS, panels, strict=False):
         points = [
             (
@@ -107,7 +115,8 @@ def curves(panels: list[Panel]) -> str:
                 f"{panel.label}, {panel.states} states",
             )
         )
-    labels, free = [], -100.0
+    labels = []
+    free = -100.0
     for (x, y), colour, text in sorted(ends, key=lambda end: end[0][1]):
         free = max(free + 15, y)
         labels.append(
@@ -124,14 +133,15 @@ def curves(panels: list[Panel]) -> str:
 
 
 def tick(value: float, y: float, left: float, right: float) -> str:
-    """A horizontal line and its number."""
+    """Draw a horizontal grid line with its value."""
     line = f'<line x1="{left}" x2="{right}" y1="{y:.0f}" y2="{y:.0f}" stroke="#eee"/>'
     return f'{line}<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{value:g}</text>'
 
 
 def spectrum(panel: Panel) -> str:
-    """Eigenvalues in the unit circle."""
-    size, half = 180, 90
+    """Plot eigenvalues in the unit circle."""
+    size = 180
+    half = size // 2
     chosen = np.random.default_rng(0).permutation(panel.eigenvalues)[:POINTS]
     dots = "".join(
         f'<circle cx="{half + 80 * z.real:.1f}" cy="{half - 80 * z.imag:.1f}" r="1.3" fill="#4269d0" fill-opacity=".35"/>'

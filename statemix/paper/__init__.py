@@ -1,4 +1,4 @@
-"""What the paper's tables say, and its models as configs, so that experiments and reports call everything by the same name."""
+"""The numbers of the paper's tables, and its models as configs, under the paper's names."""
 
 from statemix.paper.rows import BASELINES, bdlru, block_sizes, hlru, mixer_of, with_row
 from statemix.paper.values import PaperValue, read_values

@@ -1,12 +1,15 @@
-"""The rows of the paper's tables, as mixers of a given number of states.
+"""The rows of the paper's tables, as mixers with a given number of states.
 
-A BD-LRU of m has states / m blocks, an H-LRU as many channels: what a row varies is how states mix, not how many there are.
+A BD-LRU of block size m has states / m blocks, and an H-LRU of order m as many channels: rows
+differ in how states mix, not in how many there are.
 """
 
 from dataclasses import replace
 from typing import Any
 
 from statemix.models import ModelConfig
+
+__all__ = ["BASELINES", "bdlru", "block_sizes", "hlru", "mixer_of", "with_row"]
 
 block_sizes = (1, 2, 3, 4, 5, 6, 8, 16)
 BASELINES = ("LSTM", "Mamba2", "DeltaNet[-1,1]", "DeltaProduct4[-1,1]")
@@ -22,18 +25,18 @@ def hlru(m: int) -> str:
 
 
 def mixer_of(row: str, states: int) -> Mixer:
-    """A mixer's name and options, from its row.
+    """The name and options of a row's mixer.
 
-    The published DeltaNet configurations have a decay, a short convolution and an output gate; so do these.
+    As in the published configurations, the DeltaNets have a decay, a short convolution and an
+    output gate.
     """
     kind, _, size = row.partition(" m")
     if kind in ("BD-LRU", "H-LRU") and size.isdigit():
-        n, m = max(1, round(states / int(size))), int(size)
-        return (
-            ("bdlru", {"n_blocks": n, "block_size": m})
-            if kind == "BD-LRU"
-            else ("hlru", {"n_channels": n, "order": m})
-        )
+        m = int(size)
+        n = max(1, round(states / m))
+        if kind == "BD-LRU":
+            return "bdlru", {"n_blocks": n, "block_size": m}
+        return "hlru", {"n_channels": n, "order": m}
     heads = {"heads": 2, "head_dim": 32}
     others: dict[str, Mixer] = {
         "LSTM": ("lstm", {"hidden": states}),
@@ -49,6 +52,6 @@ def mixer_of(row: str, states: int) -> Mixer:
 
 
 def with_row(model: ModelConfig, row: str, states: int) -> ModelConfig:
-    """The same model around the mixer of `row`."""
+    """The same model with the mixer of `row`."""
     mixer, options = mixer_of(row, states)
     return replace(model, mixer=mixer, options=options)

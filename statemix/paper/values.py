@@ -4,10 +4,12 @@ import csv
 from dataclasses import dataclass
 from importlib import resources
 
+__all__ = ["PaperValue", "read_values"]
+
 
 @dataclass(frozen=True)
 class PaperValue:
-    """One number: the table, the model's row, the task's column; `printed` unless it is commented out in the paper's source."""
+    """One number of a table; `printed` is False if it is commented out in the paper's source."""
 
     table: str
     row: str
@@ -16,7 +18,7 @@ class PaperValue:
     printed: bool = True
 
 
-TABLES = {  # as LaTeX labels them, and as the experiments are called
+TABLES = {  # LaTeX label: name of the experiment
     "tab:mad_results_ext": "table_mad",
     "tab:s_results_ext": "table_groups",
     "tab:ch_results": "table_chomsky",
@@ -25,7 +27,7 @@ TABLES = {  # as LaTeX labels them, and as the experiments are called
 
 
 def read_values() -> list[PaperValue]:
-    """All of them, in the paper's order."""
+    """Read all values, in the paper's order."""
     with resources.files("statemix.paper").joinpath("values.csv").open() as file:
         return [
             PaperValue(

@@ -1,1 +1,1 @@
-"""From the ledger to tables, figures and a page; nothing is typed by hand."""
+"""Tables, figures and a page, all rendered from the ledger."""

@@ -1,11 +1,11 @@
-"""Tables inside documents: what stands between `<!-- name -->` and `<!-- end -->` is rendered anew from the ledger.
+"""Tables inside documents: text between `<!-- name -->` and `<!-- end -->` comes from the ledger.
 
-<!-- table_groups -->            a table of the paper, ours before its
-<!-- runs fig_seeds -->          an experiment's places: runs, mean, spread, best, time
-<!-- lengths tracking_s5 -->     the worst seed's accuracy at each length that was measured
-<!-- within table_chomsky -->    accuracy at the length of the test, and over all lengths of training
-<!-- coverage -->                how many of the paper's values have a neighbour
-<!-- furthest -->                where ours are furthest from them
+<!-- table_groups -->            a table of the paper, with our numbers before the paper's
+<!-- runs fig_seeds -->          the places of an experiment: runs, mean, spread, best, time
+<!-- lengths tracking_s5 -->     the accuracy of the worst seed at each measured length
+<!-- within table_chomsky -->    accuracy at the test length, and over all training lengths
+<!-- coverage -->                how many of the paper's values we have measured
+<!-- furthest -->                the largest differences from the paper
 <!-- language a -->              a panel of the paper's figure on language
 """
 
@@ -21,23 +21,23 @@ from statemix.report.tables import coverage, furthest, grids, markdown
 from statemix.runs.files import write_atomically
 from statemix.sweep import Entry
 
+__all__ = ["update_document"]
+
 REGION = re.compile(
     r"<!-- (?P<name>[^\n]+?) -->\n(?:(?!<!-- [^\n]+? -->\n).)*?<!-- end -->(?:\n|\Z)", re.DOTALL
 )
 
 
 def runs_table(places: list[Place]) -> str:
-    """A line for each variant of each place that has been run."""
+    """A table with one line per recipe of each place that has been run."""
     lines = [
         "| model | task | recipe | runs | mean ± sd | best | median CPU s |",
         "|---|---|---|---|---|---|---|",
     ]
     for place in places:
         for measured in place.measured:
-            choice, seconds = (
-                measured.choice,
-                statistics.median(result_of(entry)["cpu_seconds"] for entry in measured.entries),
-            )
+            choice = measured.choice
+            seconds = statistics.median(result_of(e)["cpu_seconds"] for e in measured.entries)
             spread = f" ± {choice.deviation:.3f}" if choice.seeds > 1 else ""
             numbers = (
                 f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
@@ -49,7 +49,7 @@ def runs_table(places: list[Place]) -> str:
 
 
 def lengths_table(places: list[Place]) -> str:
-    """The worst seed at each length."""
+    """A table of the worst seed's accuracy at each length."""
     rows = [
         (place, [by_length for entry in place.best.entries if (by_length := curve_of(entry))])
         for place in places
@@ -70,7 +70,7 @@ def lengths_table(places: list[Place]) -> str:
 
 
 def worst_at(length: str, curves: list[dict[str, float]]) -> float:
-    """The lowest of what was measured at a length, NaN where nothing was."""
+    """The lowest accuracy measured at a length, or NaN if there is none."""
     return min(
         (curve[length] for curve in curves if not math.isnan(curve.get(length, math.nan))),
         default=math.nan,
@@ -78,12 +78,12 @@ def worst_at(length: str, curves: list[dict[str, float]]) -> float:
 
 
 def cell(text: str) -> str:
-    """A name inside a table of Markdown, whose cells end at a bar."""
+    """Escape a name for a Markdown table, whose cells end at a bar."""
     return text.replace("|", "\\|")
 
 
 def within_table(places: list[Place], found: list[Neighbour]) -> str:
-    """The length of the test beside all lengths of training, where both were measured, and what the paper has."""
+    """A table of accuracies at the test length, over all training lengths, and in the paper."""
     lines = [
         "| model | task | recipe | at the longest | over all lengths | paper |",
         "|---|---|---|---|---|---|",
@@ -108,7 +108,7 @@ def curve_of(entry: Entry) -> dict[str, float]:
 def render(
     name: str, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
 ) -> str:
-    """The text of a region."""
+    """Render the text of one region."""
     kind, _, experiment = name.rpartition(" ")
     own = [place for place in places if place.experiment == experiment]
     kinds: dict[str, Callable[[], str]] = {
@@ -140,7 +140,7 @@ def render(
 def update_document(
     path: Path, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
 ) -> None:
-    """Render every region of a document anew."""
+    """Render every region of a document again, in place."""
     text = path.read_text()
     fresh = REGION.sub(
         lambda match: (

@@ -1,4 +1,4 @@
-"""Matplotlib, set up so that the same numbers give the same files."""
+"""Matplotlib, configured so that the same numbers give the same files."""
 
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,16 @@ matplotlib.rcParams["svg.hashsalt"] = "statemix"
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.rcsetup import cycler  # noqa: E402
 
+__all__ = ["blank", "save"]
+
 COLOURS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e", "#6cc5b0", "#555555"]
 MARKERS = ["o", "s", "^", "D", "v"]
-matplotlib.rcParams["axes.prop_cycle"] = cycler(marker=MARKERS) * cycler(
-    color=COLOURS
-)  # forty lines to tell apart
+# Forty distinct combinations of marker and colour.
+matplotlib.rcParams["axes.prop_cycle"] = cycler(marker=MARKERS) * cycler(color=COLOURS)
 
 
 def blank(panels: int, width: float, height: float) -> tuple[Any, list[Any]]:
-    """A figure and its axes, side by side."""
+    """Create a figure with `panels` axes side by side."""
     figure, axes = plt.subplots(
         1, panels, figsize=(width, height), layout="constrained", squeeze=False
     )
@@ -26,10 +27,10 @@ def blank(panels: int, width: float, height: float) -> tuple[Any, list[Any]]:
 
 
 def save(figure: Any, out: Path, name: str) -> list[Path]:
-    """Write a figure as SVG and PDF, without the time at which it was drawn."""
+    """Write a figure as SVG and PDF, without a time stamp, and return the paths."""
     written = [out / f"{name}.{kind}" for kind in ("svg", "pdf")]
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # what has been laid out once need not be for each file
+    figure.set_layout_engine("none")  # the layout is the same for both files
     for path in written:
         figure.savefig(
             path, metadata={"Date": None} if path.suffix == ".svg" else {"CreationDate": None}

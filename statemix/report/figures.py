@@ -1,4 +1,4 @@
-"""Figures as SVG and PDF, drawn from places alone."""
+"""Figures as SVG and PDF, drawn from the gathered places."""
 
 import json
 import re
@@ -13,12 +13,14 @@ from statemix.paper import BASELINES, read_values
 from statemix.report.drawing import blank, save
 from statemix.report.gather import Measured, Place, result_of
 
+__all__ = ["draw_figures", "draw_throughput"]
+
 Draw = Callable[[Any, list[Place]], None]
 KINDS = ("BD-LRU", "H-LRU")
 
 
 def size_of(row: str) -> int | None:
-    """m of a row such as "BD-LRU m4"."""
+    """The block size m of a row such as "BD-LRU m4", or None."""
     _, _, size = row.rpartition(" m")
     return int(size) if size.isdigit() else None
 
@@ -28,7 +30,7 @@ def mean_and_spread(measured: Measured) -> tuple[float, float]:
 
 
 def by_size(axis: Any, places: list[Place]) -> None:
-    """Accuracy against m: a line for each column of each layer."""
+    """Plot accuracy against m, with a line for each column and layer."""
     for kind, style in zip(KINDS, ("-", "--"), strict=True):
         for column in dict.fromkeys(place.column for place in places):
             found = [
@@ -53,7 +55,7 @@ def by_size(axis: Any, places: list[Place]) -> None:
 
 
 def by_parameters(axis: Any, places: list[Place]) -> None:
-    """Accuracy against parameters: a line for each column of each layer, convolutions among them, and points for baselines."""
+    """Plot accuracy against parameters, with lines for block sizes and points for baselines."""
     for kind, style in zip(
         (*KINDS, "Conv", *BASELINES), ("-", "--", ":", *[""] * len(BASELINES)), strict=True
     ):
@@ -75,7 +77,7 @@ def by_parameters(axis: Any, places: list[Place]) -> None:
 
 
 def by_states(axis: Any, places: list[Place]) -> None:
-    """Accuracy against hidden size, whose number the column names; the first task of those there."""
+    """Plot accuracy against the number of states, which is the second word of the column."""
     for row in dict.fromkeys(place.row for place in places):
         for task, style in (("compress", "-"), ("copy", "--")):
             found = [
@@ -94,7 +96,7 @@ def by_states(axis: Any, places: list[Place]) -> None:
 
 
 def by_examples(axis: Any, places: list[Place]) -> None:
-    """Accuracy against training sequences."""
+    """Plot accuracy against the number of training sequences."""
     for group, style in (("S3", "-"), ("S4", "--")):
         for row in dict.fromkeys(place.row for place in places):
             found = [
@@ -116,7 +118,7 @@ def by_examples(axis: Any, places: list[Place]) -> None:
 
 
 def by_length(axis: Any, places: list[Place]) -> None:
-    """Accuracy against the length of test sequences: the median over seeds."""
+    """Plot the median accuracy over seeds against the length of the test sequences."""
     for place in places:
         if place.best is None:
             continue
@@ -135,7 +137,7 @@ def by_length(axis: Any, places: list[Place]) -> None:
 
 
 def by_seed(axis: Any, places: list[Place]) -> None:
-    """A dot for each run."""
+    """Plot a dot for each run."""
     names = []
     for place in places:
         for measured in place.measured:
@@ -147,7 +149,7 @@ def by_seed(axis: Any, places: list[Place]) -> None:
 
 
 def by_cost(axis: Any, places: list[Place]) -> None:
-    """Mean accuracy over a row's columns against the mean operations of a recurrent step of the same runs: the paper's, and counted."""
+    """Plot each row's mean accuracy against its mean FLOPs per step, by formula and counted."""
     wanted = {value.column for value in read_values() if value.table == places[0].experiment} - {
         "overall"
     }
@@ -160,10 +162,8 @@ def by_cost(axis: Any, places: list[Place]) -> None:
         if len(found) == len(wanted):
             costs = [step_cost(ModelConfig(**best.chosen.config["model"])) for best in found]
             accuracy = statistics.mean(best.accuracy for best in found)
-            formula, counted = (
-                statistics.mean(c.formula for c in costs),
-                statistics.mean(c.counted for c in costs),
-            )
+            formula = statistics.mean(cost.formula for cost in costs)
+            counted = statistics.mean(cost.counted for cost in costs)
             (mark,) = axis.plot(formula, accuracy, linestyle="", label=row)
             axis.plot(
                 [formula, counted],
@@ -174,14 +174,14 @@ def by_cost(axis: Any, places: list[Place]) -> None:
                 color=mark.get_color(),
             )
     axis.set(
-        xlabel="FLOPs of a recurrent step by the paper's formulas; lines lead to what was counted",
+        xlabel="FLOPs per recurrent step by the paper's formulas; lines end at the counted FLOPs",
         ylabel="mean accuracy",
         xscale="log",
     )
 
 
 def on_the_plane(axis: Any, places: list[Place]) -> None:
-    """All eigenvalues that were kept, by row."""
+    """Plot all stored eigenvalues on the complex plane, by row."""
     for place in places:
         measured = place.best and result_of(place.best.chosen).get("measured")
         if measured:
@@ -204,13 +204,12 @@ def on_the_plane(axis: Any, places: list[Place]) -> None:
 
 
 def where(wanted: Callable[[Place], bool], draw: Draw) -> Draw:
-    """The figure of those places alone that are wanted."""
+    """Restrict a figure to the wanted places."""
     return lambda axis, places: draw(axis, [place for place in places if wanted(place)])
 
 
-FIGURES: dict[
-    str, tuple[str, Draw]
-] = {  # name of the figure: the experiment it is drawn from, and how
+# The name of each figure, the experiment that it is drawn from, and the function that draws it.
+FIGURES: dict[str, tuple[str, Draw]] = {
     "fig_normalisation": (
         "fig_normalisation",
         where(lambda place: "AdamW" not in place.column, by_size),
@@ -239,7 +238,7 @@ FIGURES: dict[
 
 
 def draw_figures(places: list[Place], out: Path) -> list[Path]:
-    """Write each figure that has a measured place, as SVG and PDF; return what was written."""
+    """Write each figure that has a measured place as SVG and PDF, and return the paths."""
     written = []
     for name, (experiment, draw) in FIGURES.items():
         own = [place for place in places if place.experiment == experiment and place.measured]
@@ -260,7 +259,7 @@ def draw_figures(places: list[Place], out: Path) -> list[Path]:
 
 
 def draw_throughput(bench: Path, out: Path) -> list[Path]:
-    """The three panels of `statemix bench speed --parts throughput`, if its results are there."""
+    """Draw the results of `statemix bench speed --parts throughput`, if there are any."""
     path = bench / "throughput.jsonl"
     if not path.is_file():
         return []
@@ -269,7 +268,7 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
             (line["setting"], line["entrant"]): line
             for line in map(json.loads, path.read_text().splitlines())
         }.values()
-    )  # the last of each
+    )  # the last line of each entrant and setting wins
     figure, (a, b, c) = blank(3, 15, 4.5)
     draw_curves(
         a,
@@ -301,25 +300,25 @@ def draw_throughput(bench: Path, out: Path) -> list[Path]:
         [line["entrant"] for line in layers],
         linestyle="",
     )
-    c.set(xlabel="tokens a second of layers with as many parameters", xscale="log")
+    c.set(xlabel="tokens per second of layers with equal parameter counts", xscale="log")
     c.grid(axis="x", alpha=0.3)
     c.tick_params(axis="x", which="both", labelrotation=45)
     return save(figure, out, "fig_throughput")
 
 
 def name_ticks(axis: Any, values: list[int]) -> None:
-    """Ticks at what was measured, by its number."""
+    """Place a labelled tick at each measured value."""
     ticks = sorted(set(values))
     axis.set_xticks(ticks, [f"{value:,}" for value in ticks])
     axis.minorticks_off()
 
 
 def draw_curves(axis: Any, points: list[tuple[str, int, dict[str, Any]]]) -> None:
-    """Tokens a second: a line for each name."""
+    """Plot tokens per second, with a line for each name."""
     for name in dict.fromkeys(name for name, _, _ in points):
         own = sorted((x, tokens_per_second(line)) for other, x, line in points if other == name)
         axis.plot(*zip(*own, strict=True), label=name)
-    axis.set(ylabel="tokens a second, forward and backward, one thread")
+    axis.set(ylabel="tokens per second, forward and backward, one thread")
     if points:
         axis.legend(fontsize=7)
 
@@ -329,8 +328,10 @@ def tokens_per_second(line: dict[str, Any]) -> float:
 
 
 def number_of(letter: str, setting: str) -> int:
-    """What `letter` is in a setting such as "B = 1, T = 2048"."""
+    """The value of `letter` in a setting such as "B = 1, T = 2048"."""
     found = re.search(rf"\b{letter} = (\d+)", setting)
     if found is None:
-        raise ValueError(f"The setting {setting!r} of a bench does not tell {letter}.")
+        raise ValueError(
+            f"The setting {setting!r} of a benchmark must contain '{letter} = <number>'."
+        )
     return int(found[1])

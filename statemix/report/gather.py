@@ -1,8 +1,10 @@
-"""What the ledger holds of each experiment's cells.
+"""Gather the runs of each experiment's cells from the ledger.
 
-A place is a row and a column of an experiment.  Its runs come in variants, by recipe.  The number that stands for a variant is the test
-accuracy of its run that validates best, at whichever rate; beside it stand mean and spread of all seeds at that rate.  For a place stands
-the variant whose run validates best.  Runs of the paper's sizes (`--scale paper`) are variants of their own, and go before smaller ones.
+A place is a row and a column of an experiment.  Its runs are grouped by recipe.  A recipe is
+represented by the test accuracy of the run with the best validation accuracy, over all learning
+rates, with the mean and deviation over all seeds at that rate.  A place is represented by the
+recipe whose run has the best validation accuracy.  Runs of the paper's size (`--scale paper`) form
+separate recipes, and take precedence over smaller ones.
 """
 
 from collections import defaultdict
@@ -15,12 +17,14 @@ from statemix.paper import PaperValue
 from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_scales
 from statemix.sweep.select import cell_of
 
+__all__ = ["Measured", "Neighbour", "Place", "gather", "neighbours", "result_of"]
+
 FULL_SIZE = "the paper's size"
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of one variant at one place, at the chosen learning rate."""
+    """The runs of one recipe at one place, at the chosen learning rate."""
 
     variant: str
     choice: Choice
@@ -28,7 +32,7 @@ class Measured:
 
     @property
     def chosen(self) -> Entry:
-        """The run that validates best."""
+        """The run with the best validation accuracy."""
         return max(self.entries, key=lambda entry: result_of(entry)["validation"]["token"])
 
     @property
@@ -38,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Place:
-    """A cell of a table or a point of a figure: how many runs are planned, and what has been measured."""
+    """A cell of a table or a point of a figure, with its planned and measured runs."""
 
     experiment: str
     row: str
@@ -48,7 +52,7 @@ class Place:
 
     @property
     def best(self) -> Measured | None:
-        """The variant whose chosen run validates best; of the paper's size if any is, which is the comparison to make."""
+        """The recipe that validates best, among those of the paper's size if there are any."""
         full = [m for m in self.measured if m.variant.endswith(FULL_SIZE)]
         return max(
             full or self.measured,
@@ -59,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A number of the paper and ours beside it: of the run that validates best, and mean and deviation of all with its recipe."""
+    """A number of the paper, with our accuracy, and mean and deviation over the same recipe."""
 
     paper: PaperValue
     accuracy: float | None = None
@@ -74,7 +78,7 @@ class Neighbour:
 
     @property
     def full_size(self) -> bool:
-        """Whether ours was run at the paper's sizes."""
+        """True if our runs have the paper's size."""
         return self.variant.endswith(FULL_SIZE)
 
 
@@ -84,7 +88,7 @@ def result_of(entry: Entry) -> dict[str, Any]:
 
 
 def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], list[str]]:
-    """All places of all experiments, and what was wrong with lines of the ledger."""
+    """Return all places of all experiments, and complaints about damaged lines of the ledger."""
     entries, complaints = ledger.read()
     done = {entry.id: entry for entry in entries if entry.status == "done"}
     places = []
@@ -100,14 +104,15 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
 
 
 def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
-    """All cells of laptop scale, and those of the paper's that have been run; each run once."""
+    """All cells at laptop scale, and the finished ones at the paper's, without duplicates."""
     scales = load_scales(path)
     run = {(entry.config["task"], entry.config["model"]["width"]) for entry in done.values()}
+    # Hashing thousands of ids is slow, so first discard cells that cannot have been run.
     likely = [
         cell
         for cell in scales.get("paper", [])
         if (cell.config.task, cell.config.model.width) in run
-    ]  # ids of thousands take long
+    ]
     full = [
         replace(cell, variant=f"{cell.variant}, {FULL_SIZE}")
         for cell in likely
@@ -135,7 +140,7 @@ def make_place(
 
 
 def measure(variant: str, entries: list[Entry]) -> Measured:
-    """The run that validates best, and those that differ from it by their seed."""
+    """Collect the run that validates best, and the runs that differ from it only in the seed."""
     chosen = max(entries, key=lambda entry: result_of(entry)["validation"]["token"])
     cell = cell_of(chosen)
     same = [
@@ -148,7 +153,7 @@ def measure(variant: str, entries: list[Entry]) -> Measured:
 
 
 def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]:
-    """Every number of the paper with ours."""
+    """Pair every number of the paper with ours."""
     found = {(place.experiment, place.row, place.column): place for place in places}
     columns = {
         table: [v.column for v in values if v.table == table and v.column != "overall"]
@@ -183,7 +188,7 @@ def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
 
 
 def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
-    """The mean over all columns, if each has been measured."""
+    """Average our accuracy over all columns, if each has been measured."""
     each = [neighbour(value, part) for part in parts]
     numbers = [one.accuracy for one in each if one.accuracy is not None]
     if len(numbers) < len(each):

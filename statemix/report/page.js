@@ -1,5 +1,5 @@
 "use strict";
-// Draws the report from DATA, which stands in the page: experiments → places with runs, eigenvalues, and the paper's values.
+// Draws the report from DATA, which the page defines: experiments → places with runs, eigenvalues, and the paper's values.
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const COLOURS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e", "#6cc5b0", "#97bbf5"];
@@ -12,7 +12,7 @@ function make(parent, name, attributes, text) {
   return node;
 }
 
-const DASHES = ["", "6 3", "2 3"];  // after eight colours, the same with dashes
+const DASHES = ["", "6 3", "2 3"];  // the line style changes when the colours repeat
 const kindOf = (row) => row.replace(/ m\d+$/, "").replace(/ k\d+$/, "");
 const sizeOf = (row) => { const found = row.match(/ m(\d+)$/); return found ? +found[1] : null; };
 const unique = (values) => [...new Set(values)];
@@ -140,7 +140,7 @@ function drawTable() {
     }
   }
   const missing = places.filter((p) => !p.measured.length).length;
-  $("missing").textContent = missing ? `${missing} of ${places.length} cells are not run yet.` : `All ${places.length} cells have been run.`;
+  $("missing").textContent = missing ? `${missing} of ${places.length} cells have not been run yet.` : `All ${places.length} cells have been run.`;
 }
 
 function draw() { drawPlot(); drawTable(); }

@@ -1,4 +1,7 @@
-"""The report as one page: pick an experiment, models and block sizes; hover points; step through time.  One file, no network."""
+"""The report as one interactive page, a single file that needs no network.
+
+Readers choose an experiment, models and block sizes, hover over points, and step through time.
+"""
 
 import base64
 import html
@@ -9,6 +12,8 @@ from typing import Any
 
 from statemix.report.gather import Measured, Neighbour, Place, result_of
 from statemix.runs.files import write_atomically
+
+__all__ = ["write_report_page"]
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #1b1e23; background: #fff }
@@ -24,8 +29,10 @@ svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-se
 BODY = """
 <h1>statemix: the paper's numbers and ours</h1>
 <p>{summary}</p>
-<p class=note>Dots are means over seeds, lines their standard deviation, dashed rings the paper's values; the table has the run that
-validates best, and the paper's value in brackets. Hover for every run with its seed, rate, processor time and commit.</p>
+<p class=note>Dots show the mean over seeds, bars the standard deviation, and dashed rings
+the paper's values. The table shows the test accuracy of the run with the best validation accuracy,
+and the paper's value in brackets. Hover over a dot or a cell to see every run with its seed,
+learning rate, CPU time and commit.</p>
 <div class=controls><label>experiment <select id=experiment></select></label><label>task <select id=column></select></label>
 <span id=kinds></span><label>m up to <input id=largest type=range min=1 step=1> <span id=largest-text></span></label></div>
 <svg id=plot viewBox="0 0 720 410" width=720 role=img aria-label="accuracy by block size"></svg>
@@ -48,7 +55,7 @@ PICTURES = {
 def write_report_page(
     path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]
 ) -> None:
-    """Write the page in one piece; of the figures that were drawn it shows those whose numbers are not in the ledger."""
+    """Write the page, with the `drawn` figures whose numbers are not in the ledger."""
     paper = {(n.paper.table, n.paper.row, n.paper.column): n.paper.accuracy for n in neighbours}
     data = {
         "places": [
@@ -67,7 +74,7 @@ def write_report_page(
 
 
 def pictures(drawn: list[Path]) -> str:
-    """Figures as they are, each under its title."""
+    """The drawn figures as embedded images, each under its title."""
     shown = [
         (PICTURES[path.stem], path)
         for path in drawn
@@ -113,7 +120,7 @@ def runs_of(measured: Measured) -> dict[str, Any]:
 
 
 def spectrum_of(place: Place) -> dict[str, Any] | None:
-    """What an experiment measured of eigenvalues, if it did."""
+    """The eigenvalues that an experiment measured, or None if it measured none."""
     measured = place.best and result_of(place.best.chosen).get("measured", {})
     if not measured or "eigenvalues" not in measured:
         return None

@@ -1,4 +1,4 @@
-"""Tables with the paper's value beside ours, as Markdown, LaTeX and CSV."""
+"""Tables with the paper's value next to ours, as Markdown, LaTeX and CSV."""
 
 import csv
 import io
@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from statemix.report.gather import Neighbour
 
+__all__ = ["comma_separated", "coverage", "furthest", "grids", "latex", "markdown"]
+
 Grid = dict[tuple[str, str], Neighbour]  # by row and column
-CLOSE = 0.02  # a difference that counts as agreement
+CLOSE = 0.02  # the largest difference that counts as agreement
 
 
 def grids(neighbours: list[Neighbour]) -> dict[str, Grid]:
-    """The numbers of each table by place, in the paper's order."""
+    """The numbers of each table by row and column, in the paper's order."""
     found: dict[str, Grid] = {}
     for n in neighbours:
         found.setdefault(n.paper.table, {})[n.paper.row, n.paper.column] = n
@@ -20,16 +22,16 @@ def grids(neighbours: list[Neighbour]) -> dict[str, Grid]:
 
 def axes(grid: Grid) -> tuple[list[str], list[str]]:
     """Rows and columns in order of appearance."""
-    return list(dict.fromkeys(row for row, _ in grid)), list(
-        dict.fromkeys(column for _, column in grid)
-    )
+    rows = dict.fromkeys(row for row, _ in grid)
+    columns = dict.fromkeys(column for _, column in grid)
+    return list(rows), list(columns)
 
 
 def number(n: Neighbour | None) -> str:
-    """Ours; mean, spread and number of seeds if there are several; the paper's and the difference in brackets.
+    """Our accuracy, [mean ± deviation, seeds] if there are several, (the paper's, difference).
 
-    A dot is a cell where nothing has been run, a dagger a value that is commented out in the paper's source, a double one a run of ours
-    that has the paper's size.
+    A dot marks a cell that has not been run, a dagger a value that is commented out in the paper's
+    source, and a double dagger a run of ours at the paper's size.
     """
     if n is None:
         return ""
@@ -42,7 +44,7 @@ def number(n: Neighbour | None) -> str:
 
 
 def signed(difference: float) -> str:
-    """With its sign, a minus as long as a plus; nothing is not signed."""
+    """Format a difference with its sign, using a proper minus; zero has no sign."""
     return f"{difference:+.3f}".replace("-", "−") if abs(difference) >= 0.0005 else "0"
 
 
@@ -101,7 +103,7 @@ FIELDS = (
 
 
 def comma_separated(neighbours: list[Neighbour]) -> str:
-    """One line for each of the paper's numbers."""
+    """CSV with one line for each of the paper's numbers."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(FIELDS)
@@ -119,15 +121,13 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
 
 
 def coverage(neighbours: list[Neighbour]) -> str:
-    """How many of the paper's numbers have a measured neighbour, and how many of those agree."""
+    """Summarise how many of the paper's numbers we have measured, and how many of those agree."""
     measured = [n for n in neighbours if n.difference is not None]
     close = [n for n in measured if abs(n.difference or 0.0) <= CLOSE]
     lines = []
     for table, grid in grids(neighbours).items():
-        have, unprinted = (
-            sum(n.accuracy is not None for n in grid.values()),
-            sum(not n.paper.printed for n in grid.values()),
-        )
+        have = sum(n.accuracy is not None for n in grid.values())
+        unprinted = sum(not n.paper.printed for n in grid.values())
         note = (
             f", {unprinted} of which are commented out in the paper's source" if unprinted else ""
         )
@@ -141,7 +141,7 @@ def coverage(neighbours: list[Neighbour]) -> str:
 
 
 def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
-    """The largest differences, whose reasons a reader will ask for."""
+    """A table of the largest differences from the paper."""
     measured = [
         n
         for n in neighbours
