@@ -770,7 +770,7 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
         assert aids.holds(run) == holds
         assert run.model.training
     monkeypatch.setattr(
-        train_metrics, "ROWS", 100
+        train_metrics, "_ROWS", 100
     )  # the last part is a smaller one, and is looked at too
     run.model = Knows(((len(run.data["hold"]) % 100 - 1, 39),))
     assert not aids.holds(run)

@@ -1,4 +1,4 @@
-"""A run's directory: of this run and no other, and at any time of one process alone."""
+"""Claiming a run's directory: it belongs to this run and no other, and to one process at a time."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,20 +13,22 @@ from statemix.runs.files import write_atomically
 from statemix.runs.layout import CHECKPOINTS, CONFIG, FINAL, METRICS, RESULT
 from statemix.runs.lock import Busy, entered
 
+__all__ = ["claimed"]
+
 
 @contextmanager
 def claimed(directory: Path, config: LMRunConfig, ranks: Ranks) -> Iterator[None]:
-    """Hold `directory` for the run; what the first rank finds against it is an error on every rank."""
+    """Hold `directory` for the run; an objection of the first rank is an error on every rank."""
     with ExitStack() as stack:
-        objection = ranks.first(claim(directory, config, stack) if ranks.rank == 0 else "")
+        objection = ranks.first(_claim(directory, config, stack) if ranks.rank == 0 else "")
         if objection:
             raise ValueError(objection)
         yield
 
 
-def claim(directory: Path, config: LMRunConfig, stack: ExitStack) -> str:
-    """Lock the directory until `stack` is left, and put the config there; or say why not."""
-    objection = objection_to(directory, config)
+def _claim(directory: Path, config: LMRunConfig, stack: ExitStack) -> str:
+    """Lock the directory until `stack` closes, and write the config; or return an objection."""
+    objection = _objection(directory, config)
     if objection:
         return objection
     try:
@@ -38,37 +40,27 @@ def claim(directory: Path, config: LMRunConfig, stack: ExitStack) -> str:
     return ""
 
 
-def objection_to(directory: Path, config: LMRunConfig) -> str:
-    """What tells that `directory` is not the run's and not free, empty if nothing does."""
+def _objection(directory: Path, config: LMRunConfig) -> str:
+    """Why `directory` is neither this run's nor free; empty if it is one of them."""
     if (directory / CONFIG).is_file():
         try:
             known = read_config(directory)
-        except ValueError as error:
+            check_free(directory / FINAL, replace=True)  # better before the training than after it
+        except (ValueError, FileExistsError) as error:
             return str(error)
         if known != config:
-            return f"{directory} holds another run (id {known.id}, this one is {config.id}). Choose another --out."
-        return objection_to_final(directory / FINAL)
+            return (
+                f"{directory} holds another run (id {known.id}, this one is {config.id}). "
+                "Choose another --out."
+            )
+        return ""
     if (directory / META).is_file():
         return f"{directory} holds a prepared text ({META}). Choose another --out."
-    files = [directory / name for name in (METRICS, RESULT)]
-    found = [
-        path
-        for path in (
-            *files,
-            *directory.glob(f"{CHECKPOINTS}/step-*"),
-            *directory.glob(f"{FINAL}/*"),
-        )
-        if path.exists()
-    ]
+    patterns = (METRICS, RESULT, f"{CHECKPOINTS}/step-*", f"{FINAL}/*")
+    found = [path for pattern in patterns for path in directory.glob(pattern)]
     if not found:
         return ""
-    return f"{directory} has {found[0].relative_to(directory)}, but no {CONFIG} that tells which run it is of. Choose another --out."
-
-
-def objection_to_final(final: Path) -> str:
-    """Why a run could not leave its model in `final`; better said before the training than after it."""
-    try:
-        check_free(final, replace=True)
-    except FileExistsError as error:
-        return str(error)
-    return ""
+    return (
+        f"{directory} has {found[0].relative_to(directory)}, but no {CONFIG} that says which run it "
+        "belongs to. Choose another --out."
+    )

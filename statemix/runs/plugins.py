@@ -1,4 +1,4 @@
-"""Users' own files: mixers and tasks that they register, experiments that they write."""
+"""Python files of the user: mixers and tasks that they register, experiments that they define."""
 
 import hashlib
 import importlib.util
@@ -10,9 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+__all__ = ["hash_sources", "load_file", "load_files"]
+
 
 def load_file(path: Path) -> ModuleType:
-    """Import a Python file by its path, once for the process; it may import files beside it."""
+    """Import a Python file by its path, once per process; it may import files beside it."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     place = path.resolve()
@@ -25,20 +27,16 @@ def load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with importing_from(place.parent):
+        with _importing_from(place.parent):
             spec.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[name]
-        where = (
-            path if error.filename in (None, str(place)) else error.filename
-        )  # a file beside it, which it imports
+        # The error may be in a file beside this one, which it imports.
+        where = path if error.filename in (None, str(place)) else error.filename
         raise ValueError(f"{where}, line {error.lineno}: {error.msg}.") from error
-    except (
-        TypeError,
-        ImportError,
-    ) as error:  # a mixer that lacks something, a package that is not there
+    except (TypeError, ImportError) as error:  # an incomplete mixer, a missing package
         del sys.modules[name]
-        raise ValueError(f"{path}, line {last_line(error, place)}: {error}") from error
+        raise ValueError(f"{path}, line {_last_line(error, place)}: {error}") from error
     except BaseException:
         del sys.modules[name]
         raise
@@ -46,18 +44,18 @@ def load_file(path: Path) -> ModuleType:
 
 
 @contextmanager
-def importing_from(directory: Path) -> Iterator[None]:
-    """Let modules in `directory` be imported meanwhile, as when a script there is run."""
+def _importing_from(directory: Path) -> Iterator[None]:
+    """Allow imports from `directory` inside the context, as for a script that is run there."""
     sys.path.insert(0, str(directory))
     try:
         yield
     finally:
-        with suppress(ValueError):  # the file has removed it
+        with suppress(ValueError):  # the file may have removed it itself
             sys.path.remove(str(directory))
 
 
-def last_line(error: BaseException, path: Path) -> int:
-    """The last line of `path` that was run before the error."""
+def _last_line(error: BaseException, path: Path) -> int:
+    """The last line of `path` that ran before the error."""
     lines = [
         frame.lineno
         for frame in traceback.extract_tb(error.__traceback__)
@@ -67,9 +65,9 @@ def last_line(error: BaseException, path: Path) -> int:
 
 
 def hash_sources(makers: Iterable[Callable[..., Any]]) -> dict[str, str]:
-    """The files, other than this package's, that define `makers`, by name, and a hash of what each holds.
+    """Hashes of the user's files that define `makers`, by file name.
 
-    Of namesakes the name has the directory before it.
+    Files of the same name are told apart by their directories.
     """
     modules = {
         maker.__module__ for maker in makers if maker.__module__.partition(".")[0] != "statemix"
@@ -86,6 +84,6 @@ def hash_sources(makers: Iterable[Callable[..., Any]]) -> dict[str, str]:
 
 
 def load_files(paths: Iterable[Path]) -> None:
-    """Let each file register what it has."""
+    """Import each file, which registers its mixers and tasks."""
     for path in paths:
         load_file(path)

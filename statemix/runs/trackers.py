@@ -1,94 +1,78 @@
-"""Sending metrics to a tracker as well: wandb, tensorboard or trackio, whichever is installed."""
+"""Experiment trackers that receive a run's metrics, too: wandb, TensorBoard or trackio."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+__all__ = ["TRACKERS", "Identified", "Tracker", "open_tracker"]
+
 
 class Identified(Protocol):
-    """A config that has an id."""
+    """A config with an id."""
 
     @property
     def id(self) -> str:
         """Sixteen hexadecimal digits."""
 
     def to_json(self) -> str:
-        """One line."""
+        """The config as one line of JSON."""
 
 
 class Tracker(Protocol):
-    """Where metrics go."""
+    """A receiver of metrics."""
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
         """Send the metrics of one step."""
 
     def finish(self) -> None:
-        """Send what is left."""
+        """Send what is still buffered, and close the tracker."""
 
 
-class NoTracker:
-    """Metrics stay in the run's directory."""
-
+class _NoTracker:
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Nothing to send."""
+        pass
 
     def finish(self) -> None:
-        """Nothing is left."""
+        pass
 
 
-class RunTracker:
-    """wandb, or trackio, which speaks the same language."""
+class _Wandb:
+    """wandb, or trackio, which has the same interface."""
 
-    def __init__(self, module: Any, config: Identified, directory: Path) -> None:
-        self.module = module
-        module.init(
-            project="statemix", name=config.id, config={"config": config.to_json()}, resume="allow"
-        )
+    def __init__(self, module: str, config: Identified) -> None:
+        self.module: Any = import_module(module)
+        about = {"config": config.to_json()}
+        self.module.init(project="statemix", name=config.id, config=about, resume="allow")
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Send the metrics of one step."""
         self.module.log(metrics, step=step)
 
     def finish(self) -> None:
-        """Send what is left."""
         self.module.finish()
 
 
-class TensorBoardTracker:
+class _TensorBoard:
     """Event files in the run's directory."""
 
-    def __init__(self, config: Identified, directory: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self.writer = SummaryWriter(str(directory / "tensorboard"))
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
-        """Send the metrics of one step."""
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
 
     def finish(self) -> None:
-        """Send what is left."""
         self.writer.close()
 
 
-def make_wandb(config: Identified, directory: Path) -> Tracker:
-    import wandb
-
-    return RunTracker(wandb, config, directory)
-
-
-def make_trackio(config: Identified, directory: Path) -> Tracker:
-    import trackio
-
-    return RunTracker(trackio, config, directory)
-
-
 TRACKERS: dict[str, Callable[[Identified, Path], Tracker]] = {
-    "none": lambda config, directory: NoTracker(),
-    "wandb": make_wandb,
-    "tensorboard": TensorBoardTracker,
-    "trackio": make_trackio,
+    "none": lambda config, directory: _NoTracker(),
+    "wandb": lambda config, directory: _Wandb("wandb", config),
+    "tensorboard": lambda config, directory: _TensorBoard(directory),
+    "trackio": lambda config, directory: _Wandb("trackio", config),
 }
 
 
@@ -100,5 +84,6 @@ def open_tracker(name: str, config: Identified, directory: Path) -> Tracker:
         return TRACKERS[name](config, directory)
     except ImportError as error:
         raise ValueError(
-            f"The tracker {name!r} is not installed ({error}). Install it with: pip install 'statemix[track]'"
+            f"The tracker {name!r} is not installed ({error}). "
+            "Install it with: pip install 'statemix[track]'"
         ) from error

@@ -1,4 +1,4 @@
-"""Accuracies: of tokens, of classes on average, and of whole sequences; by position too."""
+"""Accuracies: of tokens, averaged over classes, of full sequences, and by position."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,13 +9,22 @@ from torch import Tensor, nn
 
 from statemix.tasks import IGNORE, Examples, Task
 
-EVALUATION_STEPS = 1 << 16  # tokens in a batch of an evaluation
-ROWS = 256  # sequences that are looked at before the next are
+__all__ = [
+    "Accuracy",
+    "accuracy_by_length",
+    "all_end_right",
+    "measure_accuracy",
+    "predict",
+    "score",
+]
+
+_BATCH_TOKENS = 1 << 16  # tokens in an evaluation batch
+_ROWS = 256  # held-out sequences that are evaluated before the next ones
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Over all scored positions: tokens, the mean over classes, whole sequences, and each position."""
+    """Accuracy of tokens, its mean over classes, of full sequences, and at each position."""
 
     token: float
     macro: float
@@ -24,18 +33,21 @@ class Accuracy:
 
 
 def predict(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The likeliest class at every position, without gradients."""
-    rows = max(1, EVALUATION_STEPS // max(1, inputs.shape[1]))
+    """The most likely class at every position, without gradients."""
+    rows = max(1, _BATCH_TOKENS // max(1, inputs.shape[1]))
     with torch.no_grad():
         return torch.cat([model(part)[0].argmax(-1) for part in inputs.split(rows)])
 
 
 def all_end_right(model: nn.Module, examples: Examples) -> bool:
-    """Whether the last scored position of each example is predicted right: a state that was lost on the way shows there."""
+    """True if the last scored position of every example is predicted correctly.
+
+    A state that was lost on the way shows there.
+    """
     model.eval()
     right = True
-    for first in range(0, len(examples), ROWS):
-        part = examples[first : first + ROWS]
+    for first in range(0, len(examples), _ROWS):
+        part = examples[first : first + _ROWS]
         last = part.targets.shape[1] - 1 - (part.targets[:, ::-1] != IGNORE).argmax(1)[:, None]
         predicted = predict(model, torch.from_numpy(part.inputs)).numpy()
         right = bool(
@@ -50,7 +62,7 @@ def all_end_right(model: nn.Module, examples: Examples) -> bool:
 
 
 def measure_accuracy(model: nn.Module, examples: Examples, classes: int) -> Accuracy:
-    """Score the model's predictions."""
+    """The accuracy of the model's predictions."""
     model.eval()
     predicted = predict(model, torch.from_numpy(examples.inputs)).numpy()
     model.train()
@@ -58,8 +70,9 @@ def measure_accuracy(model: nn.Module, examples: Examples, classes: int) -> Accu
 
 
 def score(predicted: np.ndarray, targets: np.ndarray, classes: int) -> Accuracy:
-    """Accuracies of predictions; positions that nobody scores have NaN."""
-    scored, right = targets != IGNORE, predicted == targets
+    """The accuracy of `predicted`; positions that are never scored have NaN."""
+    scored = targets != IGNORE
+    right = predicted == targets
     count = np.bincount(targets[scored], minlength=classes)
     hits = np.bincount(targets[scored & right], minlength=classes)
     asked = scored.sum(0)
@@ -75,7 +88,7 @@ def score(predicted: np.ndarray, targets: np.ndarray, classes: int) -> Accuracy:
 def accuracy_by_length(
     task: Task, model: nn.Module, lengths: Iterable[int], count: int, seed: int
 ) -> dict[str, float]:
-    """Token accuracy on `count` fresh sequences of each length; keys are text, as in JSON."""
+    """Token accuracy on `count` new sequences of each length; keys are strings, as in JSON."""
     found = {}
     for length in lengths:
         fresh = task.examples(count, length, np.random.default_rng([seed, length]))
