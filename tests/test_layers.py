@@ -145,7 +145,7 @@ def test_parameter_counts(n, m):
 def test_softmax_gates_start_out_uniform():
     torch.manual_seed(0)
     mixer = BDLRU(64, 4, 3)
-    w = normalise(mixer.W_g(torch.randn(100, 64)))
+    w = normalise(mixer.W_g(torch.randn(100, 64)).unflatten(-1, mixer.gate_shape))
     assert abs(w.mean().item() - 1 / 4) < 1e-6
     assert w.std() < 0.06
     assert HLRU(64, 4, 3, selectivity="none").W_g.weight.min() >= 0
@@ -157,7 +157,7 @@ def test_pointwise_gates_see_their_own_channel_alone():
     x = torch.randn(D, dtype=torch.float64)
     moved = x.clone()
     moved[4] += 1
-    changed = (mixer.W_g(x) != mixer.W_g(moved)).any(-1)
+    changed = (mixer.W_g(x) != mixer.W_g(moved)).unflatten(-1, (6, 3)).any(-1)
     assert changed.tolist() == [False, False, False, False, True, False]
     assert "W_g.project.weight" in BDLRU(D, 5, 2, selectivity="pointwise").state_dict()
 
