@@ -39,7 +39,9 @@ class LoopBDLRU(BDLRU):
 class NoScanBDLRU(BDLRU):
     """BDLRU without its gates and its scan: what they cost is the difference."""
 
-    def forward(self, x: Tensor | Lookup, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(  # type: ignore[override]
+        self, x: Tensor | Lookup, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Values alone."""
         v = at_each_step(self.W_v, x)
         return self.W_o(v), v[:, -1]

@@ -59,14 +59,15 @@ class ScanCall:
 
     def contiguous(self, dtype: torch.dtype | None = None) -> "ScanCall":
         """The same call with contiguous tensors, X, x and h0 in `dtype` if one is given."""
-        X, x, h0 = (
-            None if y is None else y.to(dtype or y.dtype).contiguous()
-            for y in (self.X, self.x, self.h0)
+        h0, cu_seqlens, mask = self.h0, self.cu_seqlens, self.mask
+        return replace(
+            self,
+            X=self.X.to(dtype or self.X.dtype).contiguous(),
+            x=self.x.to(dtype or self.x.dtype).contiguous(),
+            h0=None if h0 is None else h0.to(dtype or h0.dtype).contiguous(),
+            cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
+            mask=None if mask is None else mask.contiguous(),
         )
-        cu_seqlens, mask = (
-            None if y is None else y.contiguous() for y in (self.cu_seqlens, self.mask)
-        )
-        return replace(self, X=X, x=x, h0=h0, cu_seqlens=cu_seqlens, mask=mask)
 
 
 class Weights(NamedTuple):

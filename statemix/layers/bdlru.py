@@ -80,7 +80,7 @@ class BDLRU(LinearRecurrentUnit):
 
         With `reverse`, time runs from the last step to the first: the state enters at the end and leaves at the start.
         """
-        x, h0 = self._prepare("x", x, "(B, T, d)", state, cu_seqlens, mask)
+        x, h0 = self._prepare(x, state, cu_seqlens, mask)
         time = Sequences(cu_seqlens, mask, reverse)
         fused = fused_layer(
             x,
@@ -114,7 +114,7 @@ class BDLRU(LinearRecurrentUnit):
         self, x_t: Float[Tensor, "B d"], state: States | None = None
     ) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
-        x_t, h0 = self._prepare("x_t", x_t, "(B, d)", state)
+        h0 = self._prepare_step(x_t, state)
         gates = self.W_g(x_t).unflatten(1, self.gate_shape)
         v = self.W_v(x_t).unflatten(1, self.state_shape)
         h, state = gated_block_step(gates, v, h0, gate=self.gate)

@@ -40,7 +40,7 @@ def make_linear(
     device = torch.get_default_device() if device is None else device
     linear = nn.utils.skip_init(nn.Linear, d_in, d_out, bias=bias, device=device, dtype=dtype)
     # FSDP resets every module by itself, and torch's own rule for linear maps is another one.
-    linear.reset_parameters = partial(_reset, linear)  # type: ignore[method-assign]
+    linear.reset_parameters = partial(_reset, linear)
     linear.reset_parameters()
     return linear
 

@@ -24,10 +24,10 @@ from statemix.ops.check import (
     check_state,
 )
 from statemix.ops.dispatch.layer import Recurrence, Weights, resolve
-from statemix.ops.lookup import Lookup
+from statemix.ops.lookup import Lookup, at_each_step, steps_of
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import cast_like, is_autocast, promote
-from statemix.ops.segments import Sequences, zero_where_masked
+from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, States
 
 if TYPE_CHECKING:
@@ -123,8 +123,8 @@ class LinearRecurrentUnit(nn.Module, ABC):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], BlockValues]:
         """The outputs of `forward`, and the state (B, T, n, m) after every step: any of them can be continued from."""
-        x, h0 = self._prepare("x", x, "(B, T, d)", state, None, mask)
-        gates, v = promote(self.W_g(x), self.W_v(x))
+        inputs, h0 = self._prepare(x, state, None, mask)
+        gates, v = promote(at_each_step(self.W_g, inputs), at_each_step(self.W_v, inputs))
         h, _ = self.scan(gates, v, h0, Sequences(mask=mask))
         y = self.W_o(cast_like(h.flatten(2), x))
         return y, h
@@ -137,34 +137,40 @@ class LinearRecurrentUnit(nn.Module, ABC):
 
     def _prepare(
         self,
-        name: str,
         x: Tensor | Lookup,
-        axes: str,
         state: Tensor | None,
-        cu_seqlens: Tensor | None = None,
-        mask: Tensor | None = None,
+        cu_seqlens: Tensor | None,
+        mask: Tensor | None,
     ) -> tuple[Tensor | Lookup, Tensor | None]:
-        """Check the input `x`, called `name`; return it with zeros at masked steps, and the initial state, None for zero.
-
-        Zeros, because a NaN at a masked step must not reach the gradients of the weights.
-        """
+        """Check the arguments of `forward`; return x with zeros at masked steps, and the initial state, None for zero."""
         if isinstance(x, Lookup):
             self._check_lookup(x)
-            x = resolve(x, mask)
         else:
-            self._check_input(name, x, axes)
+            self._check_input("x", x, "(B, T, d)")
+        steps = steps_of(x)
         if cu_seqlens is not None:
-            check_cu_seqlens(cu_seqlens, x.shape[0])
+            check_cu_seqlens(cu_seqlens, steps.shape[0])
         if mask is not None:
-            check_mask(mask, *x.shape[:2])
-            check_device("mask", mask, name, x)
-        expected = (Sequences(cu_seqlens).count(x), *self.state_shape)
+            check_mask(mask, *steps.shape[:2])
+            check_device("mask", mask, "x", steps)
+        count = Sequences(cu_seqlens).count(steps)
+        return resolve(x, mask), self._initial_state("x", x.shape, steps, count, state)
+
+    def _initial_state(
+        self, name: str, shape: torch.Size, like: Tensor, count: int, state: Tensor | None
+    ) -> Tensor | None:
+        """The given state after a check, or the learned one, for `count` sequences of an input called `name`."""
+        expected = (count, *self.state_shape)
         if state is not None:
-            check_state("state", state, expected, f"`{name}`, whose shape is {tuple(x.shape)}")
-            check_device("state", state, name, x)
-        elif self.h0 is not None:
-            state = self.h0.expand(expected)
-        return zero_where_masked(x, mask), state
+            check_state("state", state, expected, f"`{name}`, whose shape is {tuple(shape)}")
+            check_device("state", state, name, like)
+            return state
+        return None if self.h0 is None else self.h0.expand(expected)
+
+    def _prepare_step(self, x_t: Tensor, state: Tensor | None) -> Tensor | None:
+        """Check the arguments of `step`; return the initial state, None for zero."""
+        self._check_input("x_t", x_t, "(B, d)")
+        return self._initial_state("x_t", x_t.shape, x_t, x_t.shape[0], state)
 
     def _check_lookup(self, x: Lookup) -> None:
         """The table is an input of V steps, and tokens are integers."""

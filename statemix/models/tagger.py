@@ -69,7 +69,7 @@ class Tagger(nn.Module):
         if begins:
             bos = tokens.new_full((tokens.shape[0], 1), self.embedding.num_embeddings - 1)
             tokens = torch.cat([bos, tokens], 1)
-        x = embed(self.embedding, tokens, cast(Block, self.blocks[0]).mixer)
+        x: Any = embed(self.embedding, tokens, cast(Block, self.blocks[0]).mixer)
         after = []
         for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
             x, state = block(x, state)  # noqa: PLW2901

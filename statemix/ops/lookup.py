@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Lookup", "at_each_step", "gather", "map_rows"]
+__all__ = ["Lookup", "at_each_step", "gather", "map_rows", "steps_of"]
 
 
 class Lookup(NamedTuple):
@@ -25,15 +25,15 @@ class Lookup(NamedTuple):
         """(B, T, d)."""
         return torch.Size((*self.tokens.shape, self.table.shape[-1]))
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the table."""
-        return self.table.device
-
 
 def gather(x: Tensor | Lookup) -> Tensor:
     """The inputs as a tensor (B, T, d)."""
     return F.embedding(x.tokens, x.table) if isinstance(x, Lookup) else x
+
+
+def steps_of(x: Tensor | Lookup) -> Tensor:
+    """A tensor whose first two axes are B and T."""
+    return x.tokens if isinstance(x, Lookup) else x
 
 
 def map_rows(f: Callable[[Tensor], Tensor], x: Tensor | Lookup) -> Tensor | Lookup:

@@ -143,9 +143,8 @@ def register_normaliser(
 
 def _derived_vjp(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     def vjp(g: Tensor, dw: Tensor) -> Tensor:
-        _, pull_back = torch.func.vjp(forward, g)
-        (dg,) = pull_back(dw)
-        return dg
+        pull_back = torch.func.vjp(forward, g)[1]
+        return pull_back(dw)[0]
 
     return vjp
 

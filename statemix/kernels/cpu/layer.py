@@ -32,7 +32,18 @@ from statemix.kernels.lanes import (
     unpack_outputs,
 )
 
-__all__ = ["STEPS", "Gradients", "Kept", "backward", "forward", "make_layer", "source_of"]
+__all__ = [
+    "STEPS",
+    "Gradients",
+    "Kept",
+    "Layer",
+    "Rows",
+    "Table",
+    "backward",
+    "forward",
+    "make_layer",
+    "source_of",
+]
 
 STEPS = 1024  # per chunk: its gates fit the last-level cache, and each chunk reads and writes the weights' gradients once
 
@@ -274,11 +285,11 @@ class Gradients:
 def backward(
     layer: Layer,
     source: Rows | Table,
-    dy: Tensor,
-    dfinal: Tensor,
     h0: Tensor | None,
     bounds: list[int],
     mask: Tensor | None,
+    dy: Tensor,
+    dfinal: Tensor,
     kept: Kept,
 ) -> Gradients:
     """All gradients, from the last chunk to the first."""

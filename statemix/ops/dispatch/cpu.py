@@ -60,8 +60,7 @@ def _layer_forward(library: Library) -> Callable[..., Any]:
         call = layer_call(*call_arguments)
         if find_layer_kernel(call) is None:
             return BODIES["recurrent_layer"](*arguments)
-        own, source, *rest = _prepared(library, call)
-        y, final, kept = layer.forward(own, source, *rest, keep)
+        y, final, kept = layer.forward(*_prepared(library, call), keep)
         shape = (*call.inputs.steps.shape[:2], call.weights.W_o.shape[0])
         return pool.reshaped(y, shape), final, kept.gates, kept.h, kept.entries
 
@@ -74,9 +73,8 @@ def _layer_backward(library: Library) -> Callable[..., Any]:
         call = layer_call(*call_arguments)
         if find_layer_kernel(call) is None:
             return BODIES["recurrent_layer_backward"](dy, dfinal, *arguments)
-        own, source, *rest = _prepared(library, call)
         kept = layer.Kept(gates, h, entries)
-        d = layer.backward(own, source, _flat(dy), dfinal, *rest, kept)
+        d = layer.backward(*_prepared(library, call), _flat(dy), dfinal, kept)
         # Compiled code relies on strides, and these may be views.
         weights = (w.contiguous() for w in (d.W_g, d.c, d.W_v, d.W_o))
         return pool.reshaped(d.x, tuple(call.inputs.x.shape)), *weights, d.h0
@@ -84,7 +82,9 @@ def _layer_backward(library: Library) -> Callable[..., Any]:
     return kernel
 
 
-def _prepared(library: Library, call: LayerCall) -> tuple[Any, ...]:
+def _prepared(
+    library: Library, call: LayerCall
+) -> tuple[layer.Layer, layer.Rows | layer.Table, Tensor | None, list[int], Tensor | None]:
     """The arguments that the library's forward and backward share: layer, source of gates, h0, bounds and mask."""
     x, tokens = call.inputs
     cu_seqlens, mask, _ = call.sequences

@@ -22,7 +22,7 @@ from statemix.ops.expanded import expanded_companion_scan
 from statemix.ops.gated import gated_block_scan
 from statemix.ops.lookup import Lookup, gather
 from statemix.ops.precision import is_autocast
-from statemix.ops.segments import Sequences
+from statemix.ops.segments import Sequences, zero_where_masked
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -114,11 +114,14 @@ def lookup_pays(table: Tensor, tokens: Tensor) -> bool:
 
 
 def resolve(x: Tensor | Lookup, mask: Tensor | None) -> Tensor | Lookup:
-    """`x`, gathered if it is a lookup with masked steps or in half precision, which would sum the gradients of a row's many uses."""
-    if not isinstance(x, Lookup):
-        return x
-    half = is_autocast(x.table) or x.table.dtype.itemsize < 4
-    return gather(x) if half or mask is not None else x
+    """`x` with zeros at masked steps, where a NaN must not reach the gradients of the weights.
+
+    A lookup stays one if it has no mask and full precision: half precision would sum the gradients of a row's many uses.
+    """
+    if isinstance(x, Lookup) and mask is None:
+        half = is_autocast(x.table) or x.table.dtype.itemsize < 4
+        return gather(x) if half else x
+    return zero_where_masked(gather(x), mask)
 
 
 def scan_blocks(

@@ -232,9 +232,10 @@ def _setup_context(ctx, inputs, output):
 
 
 def _backward(ctx, dy, dfinal, *_):
-    *arguments, gates, h, entries = ctx.saved_tensors
-    call = layer_call(*arguments, ctx.gate, ctx.block)
-    inputs = arguments[:7]
+    *tensors, gates, h, entries = ctx.saved_tensors
+    arguments = (*tensors, ctx.gate, ctx.block)
+    call = layer_call(*arguments)
+    inputs = tensors[:7]
     x = call.inputs.x
     shape, dtype = ctx.final
     if dy is None:
@@ -245,7 +246,7 @@ def _backward(ctx, dy, dfinal, *_):
         gradients = _differentiable_gradients(call, wanted, dy, dfinal)
     else:
         dx, *others = torch.ops.statemix.recurrent_layer_backward(
-            dy, dfinal, *arguments, ctx.gate, ctx.block, gates, h, entries
+            dy, dfinal, *arguments, gates, h, entries
         )
         gradients = {0: dx, **dict(enumerate(others, 2))}  # tokens, input 1, have no gradient
     each = [
@@ -261,12 +262,15 @@ def _differentiable_gradients(
     """The gradients of the wanted inputs, with a graph; inputs count x, tokens, W_g, c, W_v, W_o, h0."""
     inputs = (*call.inputs, *call.weights, call.h0)
     # h0 may depend on x: a view of each input cuts the path from one to the other.
-    own = [y.view_as(y) if i in wanted else y for i, y in enumerate(inputs)]
-    x, tokens, *weights, h0 = own
-    outputs = reference(call._replace(inputs=Inputs(x, tokens), weights=Weights(*weights), h0=h0))
-    leaves = [own[i] for i in wanted]
-    found = torch.autograd.grad(outputs, leaves, (dy, dfinal), create_graph=True, allow_unused=True)
-    return dict(zip(wanted, found, strict=True))
+    views = {i: y.view_as(y) for i, y in enumerate(inputs) if y is not None and i in wanted}
+    own = (views.get(i, y) for i, y in enumerate(inputs))
+    cu_seqlens, mask, _ = call.sequences
+    arguments = (*own, cu_seqlens, mask, call.gate, call.recurrence.is_block)
+    outputs = reference(layer_call(*arguments))
+    found = torch.autograd.grad(
+        outputs, list(views.values()), (dy, dfinal), create_graph=True, allow_unused=True
+    )
+    return dict(zip(views, found, strict=True))
 
 
 ARGUMENTS = (

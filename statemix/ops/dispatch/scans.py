@@ -23,6 +23,8 @@ __all__ = [
     "plain_backward",
     "plain_forward",
     "register_scans",
+    "run_backward",
+    "run_forward",
 ]
 
 
@@ -52,7 +54,7 @@ def register_scans(device: str, scans: Scans, label: str) -> None:
 
 def _ungated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
     def kernel(X, x, h0, *sequences):
-        return _run_forward(scans, ScanCall(recurrence, None, X, x, h0, *sequences))
+        return run_forward(scans, ScanCall(recurrence, None, X, x, h0, *sequences))
 
     return kernel
 
@@ -60,7 +62,7 @@ def _ungated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]
 def _gated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
     def kernel(gates, v, h0, cu_seqlens, mask, reverse, gate):
         call = ScanCall(recurrence, gate, gates, v, h0, cu_seqlens, mask, reverse)
-        return _run_forward(scans, call)
+        return run_forward(scans, call)
 
     return kernel
 
@@ -69,7 +71,7 @@ def _ungated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any
     def kernel(dh, dh_final, X, h, h0, *sequences):
         # With given coefficients no gradient depends on the driver; h has its shape and replaces it.
         call = ScanCall(recurrence, None, X, h, h0, *sequences)
-        return _run_backward(scans, call, h, dh, dh_final)
+        return run_backward(scans, call, h, dh, dh_final)
 
     return kernel
 
@@ -77,7 +79,7 @@ def _ungated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any
 def _gated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
     def kernel(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
         call = ScanCall(recurrence, gate, gates, v, h0, cu_seqlens, mask, reverse)
-        return _run_backward(scans, call, h, dh, dh_final)
+        return run_backward(scans, call, h, dh, dh_final)
 
     return kernel
 
@@ -86,16 +88,18 @@ def _has_kernel(scans: Scans, call: ScanCall, way: str) -> bool:
     return state_dtype(call.X, call.x) == torch.float32 and scans.supports(call, way)
 
 
-def _run_forward(scans: Scans, call: ScanCall) -> Pair:
+def run_forward(scans: Scans, call: ScanCall) -> Pair:
+    """(h, final) by the kernel if it supports the call, else by the plain body."""
     if not _has_kernel(scans, call, "forward"):
         return plain_forward(call)
     h, final = scans.forward(call)
     return h.to(output_dtype(call.X, call.x)), final
 
 
-def _run_backward(
+def run_backward(
     scans: Scans, call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor
 ) -> Gradients:
+    """(dX, dx, dh0) by the kernel if it supports the call, else by the plain body."""
     if not _has_kernel(scans, call, "backward"):
         return plain_backward(call, h, dh, dh_final)
     dX, dx, dh0 = scans.backward(call, h, dh, dh_final)
