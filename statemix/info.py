@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from statemix import __version__
-from statemix.ops import gpu
-from statemix.ops.registry import KernelChoice, cpu_library, kernel_choices
+from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch.registry import KernelChoice, cpu_library, kernel_choices
 
 PACKAGES = ("torch", "numpy", "safetensors", "triton", "transformers")
 

@@ -7,12 +7,14 @@ import itertools
 
 import torch
 from cases import CASES, bounds, random_mask
+from test_layer_op import is_one_op
 
 from statemix import BDLRU, HLRU
 from statemix.kernels.cpu import layer as cpu_layer
 from statemix.models import ModelConfig, build_model
-from statemix.ops import layer as layer_op
-from statemix.ops.registry import KERNELS
+from statemix.ops.dispatch import layer as layer_dispatch
+from statemix.ops.dispatch import layer_op
+from statemix.ops.dispatch.registry import KERNELS
 from statemix.tasks import find_task
 
 T = 13
@@ -61,7 +63,7 @@ def call_layers() -> int:
             torch.randn(B, T, 5, requires_grad=True),
         )
         if m <= layer_op.LAYER_KERNELS["cpu"].max_size:
-            assert layer.is_one_op(x)
+            assert is_one_op(layer, x)
         y, final = layer(x, **options)
         torch.autograd.grad(y.sum() + final.sum(), [x, *layer.parameters()])
     return len(choices)
@@ -85,7 +87,8 @@ def call_tables() -> int:
 
 if __name__ == "__main__":
     assert KERNELS, "There is no compiled library: see `statemix info`."
-    cpu_layer.STEPS, layer_op.WORTHWHILE = 7, 0
+    cpu_layer.STEPS = 7
+    layer_dispatch.WORTHWHILE = 0
     for threads in (1, 2):
         torch.set_num_threads(threads)
         print(

@@ -10,6 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+from statemix.kernels.calls import Recurrence
 from statemix.kernels.gpu import sweeps
 from statemix.kernels.gpu.plan import make_plan
 from statemix.kernels.gpu.scans import OPTIONS
@@ -72,7 +73,13 @@ class Resources:
 def constants(kernel: Kernel) -> dict[str, object]:
     """Every constexpr of the kernel, from the plan it would have."""
     plan = make_plan(
-        1, 1, 1, kernel.m, block=kernel.block, processors=1, warp=TARGETS[kernel.target].warp_size
+        1,
+        1,
+        1,
+        kernel.m,
+        recurrence=Recurrence.BLOCK if kernel.block else Recurrence.COMPANION,
+        processors=1,
+        warp=TARGETS[kernel.target].warp_size,
     )
     known = {
         "M": kernel.m,

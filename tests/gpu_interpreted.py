@@ -16,8 +16,9 @@ from triton.runtime import interpreter
 from statemix import BDLRU, HLRU
 from statemix.bench.gpu import kernel_contests
 from statemix.bench.measure import hold
-from statemix.ops import gated_block_scan, gpu
-from statemix.ops.kernels import register_scans
+from statemix.ops import gated_block_scan
+from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch.scans import Recurrence, register_scans
 
 if os.environ.get("TRITON_INTERPRET") != "1" or os.environ.get("STATEMIX_KERNELS") != "off":
     raise RuntimeError(
@@ -302,7 +303,7 @@ def test_export_and_layers(layer):
 def kind(way: str, *, chunked: bool = False, masked: bool = False) -> gpu.Kind:
     return gpu.Kind(
         way,
-        True,
+        Recurrence.BLOCK,
         "softmax",
         2,
         (torch.float32,) * 2,

@@ -92,7 +92,9 @@ def test_spectra_follow_numpy(m):
     layer = layer_with_loud_gates(LAYERS[f"hlru m{m}"])
     x = torch.randn(2, 5, 6, dtype=torch.float64)
     found = eigenvalues(transitions(layer, x)).numpy()
-    gates = torch.softmax(layer.W_g(x), -1).detach().numpy()[..., :-1]
+    gates = (
+        torch.softmax(layer.W_g(x).unflatten(2, layer.gate_shape), -1).detach().numpy()[..., :-1]
+    )
     for index in np.ndindex(gates.shape[:-1]):
         roots = np.roots([1.0, *(-gates[index])])  # λ^m = a_1 λ^(m-1) + .. + a_m
         roots = np.concatenate([roots, np.zeros(m - len(roots))])
@@ -107,7 +109,7 @@ def test_radii_stay_within_their_bound(name):
     assert (spectrum.radii.amax(-1) <= bound + 1e-12).all()
     if isinstance(layer, BDLRU):
         n, m = layer.state_shape
-        a0 = torch.softmax(layer.W_g(x).unflatten(2, (n, m)), -1)[..., -1]
+        a0 = torch.softmax(layer.W_g(x).unflatten(2, (n, m, m + 1)), -1)[..., -1]
         assert torch.allclose(bound, 1 - a0.amin(-1), rtol=0, atol=1e-12)
 
 

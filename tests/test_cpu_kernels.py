@@ -13,7 +13,7 @@ from test_package import python
 from statemix import BDLRU
 from statemix.kernels.cpu import scans
 from statemix.kernels.cpu.library import Missing, load
-from statemix.ops.registry import KERNELS
+from statemix.ops.dispatch.registry import KERNELS
 
 LIBRARY = load()
 pytestmark = pytest.mark.skipif(
@@ -176,7 +176,7 @@ def test_switched_off_the_layer_gives_the_same():
 import torch
 from statemix import BDLRU
 from statemix.kernels.cpu import scans
-from statemix.ops.registry import KERNELS
+from statemix.ops.dispatch.registry import KERNELS
 torch.manual_seed(0)
 layer = BDLRU(8, 5, 3)
 print(len(KERNELS), layer(torch.randn(2, 30, 8))[0].double().sum().item(), sep=",")

@@ -15,8 +15,9 @@ from cases import EACH_SCAN, GATED_BLOCK, GATED_COMPANION, bounds, random_mask, 
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from statemix.cli import main
+from statemix.kernels.calls import Recurrence, ScanCall
 from statemix.kernels.gpu.plan import MAX_SIZE, make_plan
-from statemix.ops import gpu, registry
+from statemix.ops.dispatch import gpu, registry
 
 TESTS = Path(__file__).parent
 needs_triton = pytest.mark.skipif(
@@ -93,7 +94,8 @@ def test_sizes_compile_nothing_anew():
 
 
 def plan(S, T, n, m, block=True):
-    return make_plan(S, T, n, m, block=block, processors=132, warp=32)
+    recurrence = Recurrence.BLOCK if block else Recurrence.COMPANION
+    return make_plan(S, T, n, m, recurrence=recurrence, processors=132, warp=32)
 
 
 def test_long_sequences_are_cut_where_processors_would_idle():
@@ -158,13 +160,13 @@ def told(monkeypatch):
 def test_without_triton_plain_torch_says_so_once(monkeypatch):
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     X, x, h0 = (y.float() for y in GATED_BLOCK[0].inputs(1, 3, 2, 2))
-    call = gpu.Call(True, "softmax", X, x, h0, gpu.Sequences())
+    call = ScanCall(Recurrence.BLOCK, "softmax", X, x, h0)
     with pytest.warns(
         UserWarning,
         match=r"Triton is not installed; pip install 'statemix\[gpu\]'. Plain torch computes this scan instead",
     ):
-        assert not gpu.takes(call, "forward")
-    assert not gpu.takes(call, "forward")
+        assert not gpu.supports(call, "forward")
+    assert not gpu.supports(call, "forward")
     assert gpu.describe() == "Triton is not installed; pip install 'statemix[gpu]'"
 
 
@@ -172,7 +174,7 @@ def test_without_triton_plain_torch_says_so_once(monkeypatch):
 def test_switched_off_is_no_news(monkeypatch):
     monkeypatch.setenv("STATEMIX_KERNELS", "off")
     X, x, h0 = (y.float() for y in GATED_BLOCK[0].inputs(1, 3, 2, 2))
-    assert not gpu.takes(gpu.Call(True, "softmax", X, x, h0, gpu.Sequences()), "forward")
+    assert not gpu.supports(ScanCall(Recurrence.BLOCK, "softmax", X, x, h0), "forward")
     assert gpu.describe() == "switched off by STATEMIX_KERNELS=off"
 
 
@@ -180,7 +182,7 @@ def test_switched_off_is_no_news(monkeypatch):
 def test_info_names_kernels_that_fail(monkeypatch, capsys):
     """A machine whose compiler is broken: every scan is checked, and computed by plain torch."""
     monkeypatch.setattr(gpu, "unavailable", lambda: "")
-    monkeypatch.setattr(gpu, "verdict", lambda kind: "no ptxas" if kind.block else "")
+    monkeypatch.setattr(gpu, "verdict", lambda kind: "no ptxas" if kind.recurrence.is_block else "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda i=0: "a GPU")
@@ -211,9 +213,10 @@ def test_longest_sequence_is_read_once(monkeypatch):
 def test_lags_of_a_masked_companion_scan_are_its_entering_states():
     case = GATED_COMPANION[0]
     X, x, h0 = (y.float() for y in case.inputs(1, 6, 2, 3))
-    sequences = gpu.Sequences(None, random_mask(1, 6, 1), False)
-    h, _ = case.scan(X, x, h0, mask=sequences.mask)
-    lags = gpu.broken_lags(gpu.Call(False, "softmax", X, x, h0, sequences), h)
+    mask = random_mask(1, 6, 1)
+    h, _ = case.scan(X, x, h0, mask=mask)
+    call = ScanCall(Recurrence.COMPANION, "softmax", X, x, h0, mask=mask)
+    lags = gpu.broken_lags(call, h)
     for t in range(6):
-        _, entering = case.scan(X[:, :t], x[:, :t], h0, mask=sequences.mask[:, :t])
+        _, entering = case.scan(X[:, :t], x[:, :t], h0, mask=mask[:, :t])
         torch.testing.assert_close(lags[:, t], entering)

@@ -20,9 +20,10 @@ from statemix import (
 )
 from statemix.layers import build_mixer
 from statemix.models import next_token_loss
-from statemix.ops import layer as layer_op
+from statemix.ops import Lookup
 from statemix.ops.block import block_step
 from statemix.ops.companion import companion_step
+from statemix.ops.dispatch import layer as layer_dispatch
 from statemix.ops.expanded import expanded_companion_scan
 
 HALVES = [(torch.float32, True), (torch.bfloat16, False), (torch.bfloat16, True)]
@@ -30,7 +31,7 @@ HALVES = [(torch.float32, True), (torch.bfloat16, False), (torch.bfloat16, True)
 
 @pytest.fixture(autouse=True)
 def always_one_op(monkeypatch):
-    monkeypatch.setattr(layer_op, "WORTHWHILE", 0)
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
 
 
 def relative(a, b):
@@ -89,7 +90,7 @@ def test_tokens_outside_the_table_are_refused(cls, wrong):
     with pytest.raises(
         IndexError, match=f"`tokens` must name rows of the table, 0 .. 6, got {wrong}"
     ):
-        make(cls, 3, 2).forward_lookup(torch.randn(7, 6), tokens)
+        make(cls, 3, 2)(Lookup(torch.randn(7, 6), tokens))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_tokens_outside_the_table_are_refused(cls, wrong):
 )
 def test_tokens_are_integers_of_two_axes(tokens):
     with pytest.raises(TypeError, match=r"`tokens` must be integers with the axes \(B, T\), got"):
-        make(BDLRU, 3, 2).forward_lookup(torch.randn(7, 6), tokens)
+        make(BDLRU, 3, 2)(Lookup(torch.randn(7, 6), tokens))
 
 
 @pytest.mark.parametrize(
@@ -115,11 +116,7 @@ def test_looking_up_in_half_precision_adds_no_errors(cls, dtype, save_memory):
     for look_up in (True, False):
         own, rows = copy.deepcopy(layer).to(dtype), table.to(dtype).requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.float32):
-            y = (
-                own.forward_lookup(rows, tokens)[0]
-                if look_up
-                else own(F.embedding(tokens, rows))[0]
-            )
+            y = own(Lookup(rows, tokens))[0] if look_up else own(F.embedding(tokens, rows))[0]
         y.float().square().mean().backward()
         found.append([p.grad for p in own.parameters()])
     exact, rows = by_projections(layer), table.double()
@@ -163,7 +160,7 @@ def test_a_backward_pass_under_autocast(save_memory):
     found = []
     for enabled in (False, True):
         leaves = [table.clone().requires_grad_(), *layer.parameters()]
-        loss = layer.forward_lookup(leaves[0], tokens)[0].square().sum()
+        loss = layer(Lookup(leaves[0], tokens))[0].square().sum()
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             found.append(torch.autograd.grad(loss, leaves))
     torch.testing.assert_close(*found, rtol=0, atol=0)
@@ -282,8 +279,8 @@ def test_a_gate_bias_that_was_taken_away():
 
 def test_a_scan_of_ones_own_is_used_at_every_size():
     class Silent(BDLRU):
-        def scan(self, gates, v, h0, cu_seqlens, mask):
-            h, state = super().scan(gates, v, h0, cu_seqlens, mask)
+        def scan(self, gates, v, h0, time):
+            h, state = super().scan(gates, v, h0, time)
             return 0 * h, state
 
     assert (Silent(64, 64, 4)(torch.randn(4, 512, 64))[0] == 0).all()

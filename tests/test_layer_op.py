@@ -15,8 +15,11 @@ from statemix import BDLRU, HLRU
 from statemix.kernels.cpu import layer as cpu_layer
 from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, unpack_inputs, unpack_outputs
-from statemix.ops import layer as layer_op
-from statemix.ops.registry import BODIES
+from statemix.ops import Lookup
+from statemix.ops.dispatch import layer as layer_dispatch
+from statemix.ops.dispatch import layer_op
+from statemix.ops.dispatch.registry import BODIES
+from statemix.ops.segments import Sequences
 
 T = 45
 SIZES = [(1, 9), (2, 3), (3, 8), (4, 17), (5, 1), (8, 9), (11, 5), (16, 8)]
@@ -34,7 +37,7 @@ needs_kernel = pytest.mark.skipif(isinstance(load(), Missing), reason="no compil
 def short_stretches(monkeypatch):
     monkeypatch.setattr(cpu_layer, "STEPS", 16)
     monkeypatch.setattr(layer_op, "STEPS", 16)
-    monkeypatch.setattr(layer_op, "WORTHWHILE", 0)
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
 
 
 def make(cls, n, m, **options):
@@ -44,10 +47,20 @@ def make(cls, n, m, **options):
     return layer
 
 
+def is_one_op(layer, x, tokens=None):
+    """True if the fused op computes the layer."""
+    weights = layer._weights()
+    if weights is None:
+        return False
+    inputs = layer_op.Inputs(x, tokens)
+    call = layer_op.LayerCall(inputs, weights, None, Sequences(), layer.gate, layer.recurrence)
+    return layer_dispatch.runs_as_one_op(call, save_memory=layer.save_memory)
+
+
 def by_projections(layer):
     """The same weights in float64, without the op."""
     same = copy.deepcopy(layer).double()
-    same.is_one_op = lambda x, tokens=None: False
+    same._weights = lambda: None
     return same
 
 
@@ -72,7 +85,7 @@ def everything_of(call, layer, x, state, options):
 
 
 def assert_same(layer, x, state, options, rtol=2e-5):
-    assert layer.is_one_op(x)
+    assert is_one_op(layer, x)
     exact = everything(
         by_projections(layer), x.double(), None if state is None else state.double(), options
     )
@@ -152,7 +165,7 @@ def test_empty_time_and_single_steps(cls, save_memory):
     y.sum().backward()
     assert y.shape == (2, 0, 6)
     assert state.abs().max() == 0
-    if layer.is_one_op(torch.randn(2, 1, 6)):
+    if is_one_op(layer, torch.randn(2, 1, 6)):
         assert_same(layer, torch.randn(2, 1, 6), None, {})
 
 
@@ -188,7 +201,7 @@ def test_no_gates_are_kept_without_a_backward_pass(cls):
 def test_second_derivatives(cls):
     layer = make(cls, 2, 2, save_memory=True).double()
     x = torch.randn(1, 20, 6, dtype=torch.float64, requires_grad=True)
-    assert layer.is_one_op(x)
+    assert is_one_op(layer, x)
     assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], x, atol=1e-6)
 
 
@@ -241,10 +254,8 @@ def test_rows_of_a_table(cls, m, n, dtype, save_memory, threads, monkeypatch):
         torch.randint(0, 9, (3, T)),
         by_projections(layer),
     )
-    assert layer.is_one_op(table, tokens)
-    ours = everything_of(
-        lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {}
-    )
+    assert is_one_op(layer, table, tokens)
+    ours = everything_of(lambda x, state: layer(Lookup(x, tokens), state), layer, table, None, {})
     exact = everything_of(lambda x, state: plain(x[tokens], state), plain, table.double(), None, {})
     for one, truth in zip(ours, exact, strict=True):
         assert (one - truth).norm() <= 2e-5 * truth.norm() + 1e-12
@@ -270,9 +281,9 @@ def test_hooked_and_replaced_projections_are_called(cls):
     layer(x)
     assert calls == [1]
     handle.remove()
-    assert layer.is_one_op(x)
+    assert is_one_op(layer, x)
     nn.utils.parametrizations.weight_norm(layer.W_o)
-    assert not layer.is_one_op(x)
+    assert not is_one_op(layer, x)
     layer(x)
 
 
@@ -287,8 +298,8 @@ def test_replaced_forwards_and_global_hooks_are_heard(cls):
     )
     layer(x)
     handle.remove()
-    assert heard.count("Projection") == 2
-    assert layer.is_one_op(x)
+    assert heard.count("Linear") == 3
+    assert is_one_op(layer, x)
 
 
 @needs_kernel
@@ -323,7 +334,7 @@ def test_frozen_inputs(cls, frozen):
         return [*first, *torch.autograd.grad(sum(g.pow(2).sum() for g in first), leaves)]
 
     ours = both(layer)
-    layer.is_one_op = lambda x, tokens=None: False
+    layer._weights = lambda: None
     torch.testing.assert_close(ours, both(layer), rtol=1e-9, atol=1e-9)
 
 
@@ -335,9 +346,9 @@ def test_meta_device(cls):
 
 @LAYERS
 def test_small_inputs_go_by_projections(cls, monkeypatch):
-    monkeypatch.setattr(layer_op, "WORTHWHILE", 10**9)
-    assert not make(cls, 3, 2).is_one_op(torch.randn(1, 2, 6))
-    assert make(cls, 3, 2, save_memory=True).is_one_op(torch.randn(1, 2, 6))
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 10**9)
+    assert not is_one_op(make(cls, 3, 2), torch.randn(1, 2, 6))
+    assert is_one_op(make(cls, 3, 2, save_memory=True), torch.randn(1, 2, 6))
 
 
 @pytest.mark.parametrize(
@@ -392,7 +403,7 @@ def test_gates_of_any_size_are_a_softmax(cls, m):
     for scale in (30.0, 1000.0):
         with torch.no_grad():
             layer.W_g.weight.normal_(std=scale)
-            assert layer.is_one_op(x)
+            assert is_one_op(layer, x)
             truth, final = copy.deepcopy(layer).double()(x.double())
             y, state = layer(x)
         torch.testing.assert_close(y.double(), truth, rtol=0, atol=2e-3 * float(truth.abs().max()))
@@ -422,8 +433,6 @@ def test_a_table_has_the_same_bits_on_two_threads(cls, monkeypatch):
     for threads in (1, 2):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
         each.append(
-            everything_of(
-                lambda x, state: layer.forward_lookup(x, tokens, state), layer, table, None, {}
-            )
+            everything_of(lambda x, state: layer(Lookup(x, tokens), state), layer, table, None, {})
         )
     torch.testing.assert_close(each[0], each[1], rtol=0, atol=0)

@@ -77,6 +77,57 @@ def test_forward_is_step_is_split_is_packed_is_padded(cls, options, T, m, seed, 
         torch.testing.assert_close((y[:, left : left + T], final), whole)
 
 
+@every_variant
+@pytest.mark.parametrize("setting", ["batch", "masked", "packed", "packed masked"])
+def test_reverse_is_the_layer_on_flipped_time(cls, options, setting):
+    """A flip of time reverses the order of packed sequences too."""
+    mixer = make(cls, options)
+    B, T = (1, 9) if "packed" in setting else (2, 9)
+    lengths = [4, 0, 5] if "packed" in setting else None
+    S = B if lengths is None else len(lengths)
+    x = torch.randn(B, T, D, dtype=torch.float64)
+    state = torch.randn(S, 3, 2, dtype=torch.float64)
+    mask = torch.rand(B, T) > 0.3 if "masked" in setting else None
+    y, final = mixer(
+        x,
+        state,
+        cu_seqlens=None if lengths is None else bounds(lengths),
+        mask=mask,
+        reverse=True,
+    )
+    flipped, flipped_final = mixer(
+        x.flip(1),
+        state if lengths is None else state.flip(0),
+        cu_seqlens=None if lengths is None else bounds(lengths[::-1]),
+        mask=None if mask is None else mask.flip(1),
+    )
+    torch.testing.assert_close(y, flipped.flip(1))
+    torch.testing.assert_close(final, flipped_final if lengths is None else flipped_final.flip(0))
+
+
+@pytest.mark.parametrize("save_memory", [False, True])
+@pytest.mark.parametrize("cls", [BDLRU, HLRU])
+def test_reverse_at_the_sizes_of_fused_layers(cls, save_memory):
+    mixer, x = cls(64, 64, 4, save_memory=save_memory), torch.randn(4, 256, 64)
+    found = []
+    for reverse, inputs in ((True, x), (False, x.flip(1))):
+        y, state = mixer(inputs, reverse=reverse)
+        gradients = torch.autograd.grad(state.square().sum(), list(mixer.parameters())[:3])
+        found.append((y.flip(1) if reverse else y, state, *gradients))
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [BDLRU, HLRU])
+def test_projections_are_plain_linear_layers(cls):
+    """Quantisers and adapters look for `nn.Linear` itself."""
+    mixer = cls(D, 3, 2)
+    assert [type(W) for W in (mixer.W_g, mixer.W_v, mixer.W_o)] == [nn.Linear] * 3
+    assert set(mixer.state_dict()) == {"W_g.weight", "W_g.bias", "W_v.weight", "W_o.weight"}
+    drawn = copy.deepcopy(mixer)
+    drawn.W_v.reset_parameters()  # the copy's own weights are redrawn
+    assert not torch.equal(drawn.W_v.weight, mixer.W_v.weight)
+
+
 def test_bdlru_is_the_papers_equations():
     """Every index written out, with the input gate last."""
     n, m, T = 2, 3, 5
@@ -145,7 +196,7 @@ def test_parameter_counts(n, m):
 def test_softmax_gates_start_out_uniform():
     torch.manual_seed(0)
     mixer = BDLRU(64, 4, 3)
-    w = normalise(mixer.W_g(torch.randn(100, 64)))
+    w = normalise(mixer.W_g(torch.randn(100, 64)).unflatten(-1, mixer.gate_shape))
     assert abs(w.mean().item() - 1 / 4) < 1e-6
     assert w.std() < 0.06
     assert HLRU(64, 4, 3, selectivity="none").W_g.weight.min() >= 0
@@ -157,7 +208,7 @@ def test_pointwise_gates_see_their_own_channel_alone():
     x = torch.randn(D, dtype=torch.float64)
     moved = x.clone()
     moved[4] += 1
-    changed = (mixer.W_g(x) != mixer.W_g(moved)).any(-1)
+    changed = (mixer.W_g(x) != mixer.W_g(moved)).unflatten(-1, (6, 3)).any(-1)
     assert changed.tolist() == [False, False, False, False, True, False]
     assert "W_g.project.weight" in BDLRU(D, 5, 2, selectivity="pointwise").state_dict()
 

@@ -12,7 +12,7 @@ import torch
 
 from statemix.cli import main
 from statemix.kernels.cpu import library as cpu
-from statemix.ops import registry
+from statemix.ops.dispatch import registry
 
 
 def python(code: str, *, env: dict[str, str] | None = None) -> str:

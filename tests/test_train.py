@@ -17,7 +17,9 @@ from torch import nn
 
 from statemix.cli import main
 from statemix.commands.train import Train, read_options
+from statemix.layers.lookup import embed
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
+from statemix.ops import Lookup
 from statemix.optim import is_inner_matrix
 from statemix.runs.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
 from statemix.runs.files import write_atomically
@@ -447,10 +449,10 @@ def test_looked_up_gates_are_the_same_gates(monkeypatch, mixer, options, layers)
             *torch.autograd.grad((logits**2).sum() + again.sum(), list(model.parameters())),
         ]
 
-    assert model.blocks[0].can_look_up(model.embedding.weight, tokens)
+    assert isinstance(embed(model.embedding, tokens, model.blocks[0].mixer), Lookup)
     looked_up = everything()
-    monkeypatch.setattr("statemix.models.tagger.FEW", 10**9)
-    assert not model.blocks[0].can_look_up(model.embedding.weight, tokens)
+    monkeypatch.setattr("statemix.ops.dispatch.layer.FEW", 10**9)
+    assert not isinstance(embed(model.embedding, tokens, model.blocks[0].mixer), Lookup)
     torch.testing.assert_close(looked_up, everything(), rtol=1e-10, atol=1e-12)
 
 

@@ -38,10 +38,10 @@ def layer_attention(layer: nn.Module, x: Float[Tensor, "B T d"]) -> Float[Tensor
     """Ā that a layer applies to its values along `x`."""
     A = transitions(layer, x)
     if isinstance(layer, BDLRU):
-        gates = find_normaliser(layer.gate).forward(layer.W_g(x).unflatten(2, layer.state_shape))
+        gates = find_normaliser(layer.gate).forward(layer.W_g(x).unflatten(2, layer.gate_shape))
         return block_attention(A, gates[..., -1])
     if isinstance(layer, HLRU):
-        gates = find_normaliser(layer.gate).forward(layer.W_g(x))
+        gates = find_normaliser(layer.gate).forward(layer.W_g(x).unflatten(2, layer.gate_shape))
         first = torch.zeros_like(A[..., 0])
         first[..., 0] = gates[..., -1]
         return block_attention(A, first)

@@ -31,10 +31,11 @@ TINY = 1e-3  # below it a part of an eigenvalue counts as zero
 def transitions(layer: nn.Module, x: Float[Tensor, "B T d"]) -> Float[Tensor, "B T n m m"]:
     """The matrices that `layer` applies to its states along `x`."""
     if isinstance(layer, BDLRU):
-        rows = layer.W_g(x).unflatten(2, layer.state_shape)
+        rows = layer.W_g(x).unflatten(2, layer.gate_shape)
         return find_normaliser(layer.gate).forward(rows)[..., :-1]
     if isinstance(layer, HLRU):
-        return companion_matrix(find_normaliser(layer.gate).forward(layer.W_g(x))[..., :-1])
+        rows = layer.W_g(x).unflatten(2, layer.gate_shape)
+        return companion_matrix(find_normaliser(layer.gate).forward(rows)[..., :-1])
     raise TypeError(f"Transitions are known for BDLRU and HLRU, got {type(layer).__name__}.")
 
 

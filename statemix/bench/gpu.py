@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from statemix.bench.measure import ERRORS, Contest, Row
-from statemix.ops.gpu import plan_of, run_backward, run_forward, unavailable
-from statemix.ops.kernels import Call
+from statemix.ops.dispatch.gpu import plan_of, run_backward, run_forward, unavailable
+from statemix.ops.dispatch.scans import Recurrence, ScanCall
 from statemix.ops.precision import output_dtype
-from statemix.ops.segments import Sequences
 
 if TYPE_CHECKING:
     from statemix.bench.speed import SpeedConfig
@@ -54,10 +53,9 @@ def kernel_contests(block: bool, sizes: tuple[int, int, int, int]) -> Iterator[C
     torch.manual_seed(0)
     driver = (B, T, n, m) if block else (B, T, n)
     gates, v, dh = torch.randn(*driver, m + 1), torch.randn(driver), torch.randn(driver)
-    call, dfinal = (
-        Call(block, "softmax", gates, v, None, Sequences()),
-        torch.zeros(B, n, m, dtype=torch.float32),
-    )
+    recurrence = Recurrence.BLOCK if block else Recurrence.COMPANION
+    call = ScanCall(recurrence, "softmax", gates, v)
+    dfinal = torch.zeros(B, n, m, dtype=torch.float32)
     plan = plan_of(call)
     h, _ = run_forward(call, plan)
     name, device = f"{'BD-LRU' if block else 'H-LRU'} m = {m}", gates.device.type

@@ -19,8 +19,8 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from statemix import __version__
-from statemix.ops import gpu
-from statemix.ops.registry import cpu_library
+from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch.registry import cpu_library
 
 SLOW = 1.0  # seconds from which an entrant takes part in fewer rounds
 ROUNDS_WHEN_SLOW = 3

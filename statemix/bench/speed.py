@@ -21,6 +21,7 @@ from statemix.bench.measure import Contest, Row, append, check_writable, hold, s
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
 from statemix.bench.throughput import throughput_contests
+from statemix.kernels.calls import Recurrence
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
@@ -116,7 +117,9 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
     library = load()
     if isinstance(library, Missing):
         raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
-    sizes = sizes_of(n, m, block=block, gate="softmax")
+    sizes = sizes_of(
+        n, m, recurrence=Recurrence.BLOCK if block else Recurrence.COMPANION, gate="softmax"
+    )
     B = max(B, -(-DRAM_SIZE // (4 * T * sizes.inputs)))
     N = B * T
     inputs, states = sizes.inputs // LANES, sizes.states // LANES  # vectors a step

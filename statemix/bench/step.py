@@ -8,57 +8,42 @@ from statemix.bench.measure import Contest
 from statemix.bench.rivals import Entrant, by_hop_scan, by_loop
 from statemix.layers import BDLRU
 from statemix.models import ModelConfig, Tagger
+from statemix.ops.lookup import Lookup, at_each_step
+from statemix.ops.segments import Sequences
 
 ORDER = 120  # elements of S5
 
 
-class PlainBDLRU(BDLRU):
-    """BDLRU that never becomes one op, so that its parts can be replaced."""
-
-    def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
-        return False
-
-
-class HopScanBDLRU(PlainBDLRU):
+class HopScanBDLRU(BDLRU):
     """BDLRU on the paper's parallel scan."""
 
-    def mix(
-        self,
-        gates: Tensor,
-        v: Tensor,
-        h0: Tensor | None,
-        cu_seqlens: Tensor | None,
-        mask: Tensor | None,
+    def scan(
+        self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
     ) -> tuple[Tensor, Tensor]:
-        """The layer after its first projections."""
-        h = by_hop_scan(gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape))
-        return self.W_o(h.flatten(2)), h[:, -1]
+        """The states of all steps, and the final ones."""
+        h = by_hop_scan(gates.unflatten(2, self.gate_shape), v.unflatten(2, self.state_shape))
+        return h, h[:, -1]
 
 
-class LoopBDLRU(PlainBDLRU):
+class LoopBDLRU(BDLRU):
     """BDLRU on a loop of torch."""
 
-    def mix(
-        self,
-        gates: Tensor,
-        v: Tensor,
-        h0: Tensor | None,
-        cu_seqlens: Tensor | None,
-        mask: Tensor | None,
+    def scan(
+        self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
     ) -> tuple[Tensor, Tensor]:
-        """The layer after its first projections."""
-        h = by_loop(gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape))
-        return self.W_o(h.flatten(2)), h[:, -1]
+        """The states of all steps, and the final ones."""
+        h = by_loop(gates.unflatten(2, self.gate_shape), v.unflatten(2, self.state_shape))
+        return h, h[:, -1]
 
 
 class NoScanBDLRU(BDLRU):
     """BDLRU without its gates and its scan: what they cost is the difference."""
 
-    def forward_lookup(
-        self, table: Tensor, tokens: Tensor, state: Tensor | None = None
+    def forward(  # type: ignore[override]
+        self, x: Tensor | Lookup, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Values alone."""
-        v = F.embedding(tokens, self.W_v(table))
+        v = at_each_step(self.W_v, x)
         return self.W_o(v), v[:, -1]
 
 

@@ -1,4 +1,4 @@
-"""Eight blocks side by side: the order of memory that kernels read fastest, and how weights get into it.
+"""Eight blocks side by side: the memory layout that kernels read fastest, and how weights get into it.
 
     gates and drivers   (..., G, rows, c + 1, 8)      a row's c gates and its v
     states              (..., G, m, 8)
@@ -6,9 +6,9 @@
 with G = ceil(n / 8) groups, and rows = m for blocks of states, 1 for channels.  The order of a projection's outputs is free, so the small
 weights are permuted and the large gates never are.  Blocks that fill up the last group have weights of zero, and states that stay zero.
 
-A row has c = m + 1 gates, for its m states and its input.  A softmax does not change when all of them are moved by the same amount, so
-here the input's is moved to zero, and left away: c = m differences, the log odds of each state over the input.  The weights are subtracted
-from each other once, and the projection has fewer outputs: a fifth of them less at m = 4, a half at m = 1.
+A row has c = m + 1 gates, for its m states and its input.  A softmax does not change when all of them are shifted by the same amount, so
+the input's gate is shifted to zero and dropped: c = m differences remain, the log odds of each state over the input.  The weights are
+subtracted from each other once, and the projection has fewer outputs: a fifth fewer at m = 4, half as many at m = 1.
 """
 
 import math
@@ -18,11 +18,24 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from statemix.kernels.calls import Recurrence
+
+__all__ = [
+    "LANES",
+    "Sizes",
+    "pack_inputs",
+    "pack_outputs",
+    "sizes_of",
+    "state_of",
+    "unpack_inputs",
+    "unpack_outputs",
+]
+
 LANES = 8
 
 
 class Sizes(NamedTuple):
-    """What a layer's weights are cut into: n blocks of m states and `rows` rows of c gates."""
+    """How a layer's weights divide: n blocks of m states and `rows` rows of c gates."""
 
     n: int
     m: int
@@ -35,7 +48,7 @@ class Sizes(NamedTuple):
 
     @property
     def differences(self) -> bool:
-        """Whether gates are stored as differences from the input's."""
+        """True if gates are stored as differences from the input's gate."""
         return self.c == self.m
 
     @property
@@ -49,19 +62,19 @@ class Sizes(NamedTuple):
         return self.groups * self.m * LANES
 
 
-def sizes_of(n: int, m: int, *, block: bool, gate: str) -> Sizes:
+def sizes_of(n: int, m: int, *, recurrence: Recurrence, gate: str) -> Sizes:
     """The sizes of a layer whose gate function is `gate`."""
-    return Sizes(n, m, m if block else 1, m if gate == "softmax" else m + 1)
+    return Sizes(n, m, recurrence.rows(m), m if gate == "softmax" else m + 1)
 
 
-def into_lanes(x: Tensor, n: int) -> Tensor:
+def _into_lanes(x: Tensor, n: int) -> Tensor:
     """(n, a, d) to (G, a, 8, d), zeros in the last lanes."""
     groups = math.ceil(n / LANES)
     padded = F.pad(x, (0, 0, 0, 0, 0, groups * LANES - n))
     return padded.unflatten(0, (groups, LANES)).transpose(1, 2)
 
 
-def out_of_lanes(x: Tensor, n: int) -> Tensor:
+def _out_of_lanes(x: Tensor, n: int) -> Tensor:
     """(G, a, 8, d) back to (n, a, d)."""
     return x.transpose(1, 2).flatten(0, 1)[:n]
 
@@ -74,13 +87,13 @@ def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
         rows_of_gates = rows_of_gates[:, :, :m] - rows_of_gates[:, :, m:]
     both = F.pad(rows_of_gates, (0, 0, 0, 1))
     both[:, :, c] = v.view(n, rows, -1)
-    return into_lanes(both.flatten(1, 2), n).reshape(sizes.inputs, -1)
+    return _into_lanes(both.flatten(1, 2), n).reshape(sizes.inputs, -1)
 
 
 def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
     """The adjoint of `pack_inputs`, for gradients: of differences, the input's gate has minus their sum."""
     n, _, rows, c = sizes
-    both = out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(
+    both = _out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(
         1, (rows, c + 1)
     )
     gates = both[:, :, :c]
@@ -91,16 +104,16 @@ def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
 
 def pack_outputs(W_o: Tensor, sizes: Sizes) -> Tensor:
     """Columns of W_o (d, n m), in the order of lanes."""
-    return into_lanes(W_o.t().reshape(sizes.n, sizes.m, -1), sizes.n).reshape(sizes.states, -1).t()
+    return _into_lanes(W_o.t().reshape(sizes.n, sizes.m, -1), sizes.n).reshape(sizes.states, -1).t()
 
 
 def unpack_outputs(packed: Tensor, sizes: Sizes) -> Tensor:
     """The inverse of `pack_outputs`."""
     return (
-        out_of_lanes(packed.t().view(sizes.groups, sizes.m, LANES, -1), sizes.n).flatten(0, 1).t()
+        _out_of_lanes(packed.t().view(sizes.groups, sizes.m, LANES, -1), sizes.n).flatten(0, 1).t()
     )
 
 
 def state_of(h_t: Tensor, sizes: Sizes) -> Tensor:
     """The state (n, m) that one step's lanes hold."""
-    return out_of_lanes(h_t.reshape(sizes.groups, sizes.m, LANES, 1), sizes.n).squeeze(-1)
+    return _out_of_lanes(h_t.reshape(sizes.groups, sizes.m, LANES, 1), sizes.n).squeeze(-1)

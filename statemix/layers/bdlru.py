@@ -6,10 +6,13 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import context, gated_block_scan, gated_block_step
-from statemix.ops.layer import Inputs
+from statemix.ops import gated_block_step
+from statemix.ops.dispatch.layer import Recurrence, fused_layer, scan_blocks
+from statemix.ops.lookup import Lookup, at_each_step
 from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, SequenceBounds, States
+
+__all__ = ["BDLRU"]
 
 
 @register_mixer("bdlru")
@@ -26,17 +29,17 @@ class BDLRU(LinearRecurrentUnit):
 
     Args:
         d_model: width d of the inputs x and the outputs y.
-        n_blocks: blocks n.
-        block_size: states m of a block.
+        n_blocks: number n of blocks.
+        block_size: number m of states in a block.
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
-        selectivity: what the gates see of the input: "full", "pointwise" or "none".
-        learn_initial_state: start from a learned h0 instead of zero, where no state is given.
-        save_memory: compute gates again in the backward pass, a stretch of time after the other, instead of keeping them.
-        device: where the parameters live.
-        dtype: what the parameters are.
+        selectivity: how much of the input the gates see: "full", "pointwise" or "none".
+        learn_initial_state: start from a learned h0 instead of zero if no state is given.
+        save_memory: recompute the gates in the backward pass, in chunks along the time axis, instead of keeping them.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
     """
 
-    writes_blocks = True
+    recurrence = Recurrence.BLOCK
 
     def __init__(
         self,
@@ -56,7 +59,6 @@ class BDLRU(LinearRecurrentUnit):
             d_model,
             n_blocks,
             block_size,
-            rows=n_blocks * block_size,
             gate=gate,
             selectivity=selectivity,
             learn_initial_state=learn_initial_state,
@@ -67,40 +69,53 @@ class BDLRU(LinearRecurrentUnit):
 
     def forward(
         self,
-        x: Float[Tensor, "B T d"],
+        x: Float[Tensor, "B T d"] | Lookup,
         state: States | None = None,
         *,
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
+        reverse: bool = False,
     ) -> tuple[Float[Tensor, "B T d"], States]:
-        """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences."""
-        x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
-        if self.is_one_op(x):
-            return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
-        return self.one_by_one(x, h0, cu_seqlens, mask)
+        """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences.
+
+        With `reverse`, time runs from the last step to the first: the state enters at the end and leaves at the start.
+        """
+        x, h0 = self._prepare(x, state, cu_seqlens, mask)
+        time = Sequences(cu_seqlens, mask, reverse)
+        fused = fused_layer(
+            x,
+            self._weights(),
+            h0,
+            time,
+            recurrence=self.recurrence,
+            gate=self.gate,
+            save_memory=self.save_memory,
+            group=self.context,
+        )
+        if fused is not None:
+            return fused
+        gates = at_each_step(self.W_g, x)
+        v = at_each_step(self.W_v, x)
+        h, state = self.scan(gates, v, h0, time)
+        y = self.W_o(h.flatten(2))
+        return y, state
 
     def scan(
-        self,
-        gates: Tensor,
-        v: Tensor,
-        h0: States | None,
-        cu_seqlens: SequenceBounds | None,
-        mask: Mask | None,
+        self, gates: Tensor, v: Tensor, h0: States | None, time: Sequences
     ) -> tuple[BlockValues, States]:
-        """From gates (B, T, n m, m + 1) and values (B, T, n m) to the states h."""
-        gates, v = gates.unflatten(2, self.state_shape), v.unflatten(2, self.state_shape)
-        if self.context is None:
-            return gated_block_scan(gates, v, h0, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask)
-        return context.gated_block_scan(
-            gates, v, h0, group=self.context, gate=self.gate, cu_seqlens=cu_seqlens, mask=mask
-        )
+        """The states h of all steps, and the final ones, from the outputs of W_g and W_v."""
+        gates = gates.unflatten(2, self.gate_shape)
+        v = v.unflatten(2, self.state_shape)
+        return scan_blocks(gates, v, h0, time, gate=self.gate, group=self.context)
+
+    _fusible_scan = scan
 
     def step(
         self, x_t: Float[Tensor, "B d"], state: States | None = None
     ) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
-        x_t, h0 = self.enter("x_t", x_t, "(B, d)", state)
-        gates = self.W_g(x_t).unflatten(1, self.state_shape)
+        h0 = self._prepare_step(x_t, state)
+        gates = self.W_g(x_t).unflatten(1, self.gate_shape)
         v = self.W_v(x_t).unflatten(1, self.state_shape)
         h, state = gated_block_step(gates, v, h0, gate=self.gate)
         y = self.W_o(h.flatten(1))
@@ -108,4 +123,5 @@ class BDLRU(LinearRecurrentUnit):
 
     def extra_repr(self) -> str:
         n, m = self.state_shape
-        return f"d_model={self.d_model}, n_blocks={n}, block_size={m}, gate={self.gate!r}, selectivity={self.selectivity!r}"
+        sizes = f"d_model={self.d_model}, n_blocks={n}, block_size={m}"
+        return f"{sizes}, gate={self.gate!r}, selectivity={self.selectivity!r}"

@@ -1,11 +1,13 @@
 """Where raw gates come from: three degrees of selectivity.
 
-    full        g[t] = W x[t] + c           every gate sees the whole input
-    pointwise   g[t] = w ⊙ p[t] + c         each row of gates sees its own channel p of the input alone
+    full        g[t] = W x[t] + c           every gate sees the full input
+    pointwise   g[t] = w ⊙ p[t] + c         each row of gates sees one channel p of the input
     none        g[t] = w                    gates are parameters, the same at every step
 
-A row is one softmax: the gates that write one state.  `p` is x itself where x has one channel a row, else a projection.
+A row is one softmax: the gates that write one state.  `p` is x itself if x has one channel per row, else a projection.
 """
+
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -13,39 +15,45 @@ from torch import Tensor, nn
 
 from statemix.ops.check import check_choice
 
+__all__ = [
+    "INIT_STD",
+    "FixedGates",
+    "Gates",
+    "PointwiseGates",
+    "linear_parameters",
+    "make_gates",
+    "make_linear",
+]
+
 INIT_STD = 0.02
 
 
-class Projection(nn.Linear):
-    """A linear map that starts from N(0, 0.02) and no bias, as in the paper's models: softmax gates start out uniform."""
+def make_linear(
+    d_in: int,
+    d_out: int,
+    *,
+    bias: bool = True,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> nn.Linear:
+    """An `nn.Linear` that starts from N(0, 0.02) without bias, as in the paper's models: softmax gates start out uniform."""
+    device = torch.get_default_device() if device is None else device
+    linear = nn.utils.skip_init(nn.Linear, d_in, d_out, bias=bias, device=device, dtype=dtype)
+    # FSDP resets every module by itself, and torch's own rule for linear maps is another one.
+    linear.reset_parameters = partial(_reset, linear)
+    linear.reset_parameters()
+    return linear
 
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=INIT_STD)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
-
-class FullGates(Projection):
-    """Gates as a linear function of the input."""
-
-    def __init__(
-        self,
-        d_model: int,
-        rows: int,
-        columns: int,
-        *,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
-    ) -> None:
-        self.rows, self.columns = rows, columns
-        super().__init__(d_model, rows * columns, device=device, dtype=dtype)
-
-    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch rows columns"]:
-        return super().forward(x).unflatten(-1, (self.rows, self.columns))
+def _reset(linear: nn.Linear) -> None:
+    """Reset the parameters of a linear map: N(0, 0.02), and no bias."""
+    nn.init.normal_(linear.weight, std=INIT_STD)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
 
 
 class PointwiseGates(nn.Module):
-    """Gates as an affine function of one channel of the input each."""
+    """Each row of gates is an affine function of one channel of the input."""
 
     def __init__(
         self,
@@ -60,7 +68,7 @@ class PointwiseGates(nn.Module):
         self.project = (
             nn.Identity()
             if d_model == rows
-            else Projection(d_model, rows, bias=False, device=device, dtype=dtype)
+            else make_linear(d_model, rows, bias=False, device=device, dtype=dtype)
         )
         self.weight = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
@@ -70,12 +78,12 @@ class PointwiseGates(nn.Module):
         nn.init.normal_(self.weight, std=INIT_STD)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch rows columns"]:
-        return self.project(x).unsqueeze(-1) * self.weight + self.bias
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch gates"]:
+        return (self.project(x).unsqueeze(-1) * self.weight + self.bias).flatten(-2)
 
 
 class FixedGates(nn.Module):
-    """Gates as parameters, which no input moves."""
+    """Gates as parameters, independent of the input."""
 
     def __init__(
         self,
@@ -93,16 +101,12 @@ class FixedGates(nn.Module):
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight)
 
-    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch rows columns"]:
-        return self.weight.to(x.dtype).expand(*x.shape[:-1], *self.weight.shape)
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch gates"]:
+        return self.weight.to(x.dtype).flatten().expand(*x.shape[:-1], -1)
 
 
-Gates = FullGates | PointwiseGates | FixedGates
-SELECTIVITY: dict[str, type[Gates]] = {
-    "full": FullGates,
-    "pointwise": PointwiseGates,
-    "none": FixedGates,
-}
+Gates = nn.Linear | PointwiseGates | FixedGates
+SELECTIVITY = ("full", "pointwise", "none")
 
 
 def make_gates(
@@ -114,11 +118,14 @@ def make_gates(
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> Gates:
-    """A module from x (..., d) to raw gates (..., rows, columns)."""
+    """A module from x (..., d) to raw gates (..., rows · columns)."""
     check_choice("selectivity", selectivity, SELECTIVITY)
-    return SELECTIVITY[selectivity](d_model, rows, columns, device=device, dtype=dtype)
+    if selectivity == "full":
+        return make_linear(d_model, rows * columns, device=device, dtype=dtype)
+    own = PointwiseGates if selectivity == "pointwise" else FixedGates
+    return own(d_model, rows, columns, device=device, dtype=dtype)
 
 
 def linear_parameters(gates: nn.Module) -> list[Tensor]:
-    """The parameters that raw gates are jointly linear in: all but those of a projection of the input, which `weight` multiplies again."""
+    """The parameters in which raw gates are jointly linear: all but a projection of the input, which `weight` multiplies again."""
     return [p for name, p in gates.named_parameters() if not name.startswith("project.")]

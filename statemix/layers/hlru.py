@@ -6,12 +6,15 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
-from statemix.ops import context, expanded_companion_scan, expanded_companion_step
+from statemix.ops import expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
-from statemix.ops.layer import Inputs
+from statemix.ops.dispatch.layer import Recurrence, Weights, fused_layer, scan_channels
+from statemix.ops.lookup import Lookup, at_each_step
 from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, SequenceBounds, States
+
+__all__ = ["HLRU"]
 
 
 @register_mixer("hlru")
@@ -28,19 +31,19 @@ class HLRU(LinearRecurrentUnit):
 
     Args:
         d_model: width d of the inputs x and the outputs y.
-        n_channels: channels n.
-        order: values m that a channel remembers.
+        n_channels: number n of channels.
+        order: number m of values that a channel remembers.
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
-        selectivity: what the gates see of the input: "full", "pointwise" or "none".
-        form: "controller" is the recurrence above; "observer" transposes its companion matrix, which
-            is another model without the bound, for weights that were trained so.
-        learn_initial_state: start from a learned h0 instead of zero, where no state is given.
-        save_memory: compute gates again in the backward pass, a stretch of time after the other, instead of keeping them.
-        device: where the parameters live.
-        dtype: what the parameters are.
+        selectivity: how much of the input the gates see: "full", "pointwise" or "none".
+        form: "controller" is the recurrence above; "observer" transposes its companion matrix, a different
+            model without the bound, for weights that were trained in that form.
+        learn_initial_state: start from a learned h0 instead of zero if no state is given.
+        save_memory: recompute the gates in the backward pass, in chunks along the time axis, instead of keeping them.
+        device: the device of the parameters.
+        dtype: the dtype of the parameters.
     """
 
-    writes_blocks = False
+    recurrence = Recurrence.COMPANION
 
     def __init__(
         self,
@@ -64,7 +67,6 @@ class HLRU(LinearRecurrentUnit):
             d_model,
             n_channels,
             order,
-            rows=n_channels,
             gate=gate,
             selectivity=selectivity,
             learn_initial_state=learn_initial_state,
@@ -76,52 +78,56 @@ class HLRU(LinearRecurrentUnit):
 
     def forward(
         self,
-        x: Float[Tensor, "B T d"],
+        x: Float[Tensor, "B T d"] | Lookup,
         state: States | None = None,
         *,
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
+        reverse: bool = False,
     ) -> tuple[Float[Tensor, "B T d"], States]:
-        """All steps of a batch; a state is (B, n, m), newest first, or (N, n, m) for N packed sequences."""
-        x, h0 = self.enter("x", x, "(B, T, d)", state, cu_seqlens, mask)
-        if self.is_one_op(x):
-            return self.as_one_op(Inputs(x), h0, Sequences(cu_seqlens, mask))
-        return self.one_by_one(x, h0, cu_seqlens, mask)
+        """All steps of a batch; a state is (B, n, m), newest first, or (N, n, m) for N packed sequences.
+
+        With `reverse`, time runs from the last step to the first: the state enters at the end and leaves at the start.
+        """
+        x, h0 = self._prepare(x, state, cu_seqlens, mask)
+        time = Sequences(cu_seqlens, mask, reverse)
+        fused = fused_layer(
+            x,
+            self._weights(),
+            h0,
+            time,
+            recurrence=self.recurrence,
+            gate=self.gate,
+            save_memory=self.save_memory,
+            group=self.context,
+        )
+        if fused is not None:
+            return fused
+        gates = at_each_step(self.W_g, x)
+        v = at_each_step(self.W_v, x)
+        s, state = self.scan(gates, v, h0, time)
+        y = self.W_o(s.flatten(2))
+        return y, state
 
     def scan(
-        self,
-        gates: Tensor,
-        v: Tensor,
-        h0: States | None,
-        cu_seqlens: SequenceBounds | None,
-        mask: Mask | None,
+        self, gates: Tensor, v: Tensor, h0: States | None, time: Sequences
     ) -> tuple[BlockValues, States]:
-        """From gates (B, T, n, m + 1) and values (B, T, n) to the states (h[t], h[t-1], ..., h[t-m+1])."""
-        if self.context is None:
-            return expanded_companion_scan(
-                gates, v, h0, gate=self.gate, form=self.form, cu_seqlens=cu_seqlens, mask=mask
-            )
-        return context.expanded_companion_scan(
-            gates,
-            v,
-            h0,
-            group=self.context,
-            gate=self.gate,
-            form=self.form,
-            cu_seqlens=cu_seqlens,
-            mask=mask,
-        )
+        """The states (h[t], h[t-1], ..., h[t-m+1]) of all steps, and the final ones, from the outputs of W_g and W_v."""
+        gates = gates.unflatten(2, self.gate_shape)
+        return scan_channels(gates, v, h0, time, gate=self.gate, form=self.form, group=self.context)
 
-    def is_one_op(self, x: Tensor, tokens: Tensor | None = None) -> bool:
-        """Not in the form that is here for published weights alone."""
-        return self.form == "controller" and super().is_one_op(x, tokens)
+    _fusible_scan = scan
+
+    def _weights(self) -> Weights | None:
+        """The fused op computes the controller form alone."""
+        return super()._weights() if self.form == "controller" else None
 
     def step(
         self, x_t: Float[Tensor, "B d"], state: States | None = None
     ) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
-        x_t, h0 = self.enter("x_t", x_t, "(B, d)", state)
-        gates = self.W_g(x_t)
+        h0 = self._prepare_step(x_t, state)
+        gates = self.W_g(x_t).unflatten(1, self.gate_shape)
         v = self.W_v(x_t)
         s, state = expanded_companion_step(gates, v, h0, gate=self.gate, form=self.form)
         y = self.W_o(s.flatten(1))

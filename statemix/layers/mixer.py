@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar, Union, get_args, get_origin, runtime_
 from torch import Tensor, nn
 
 from statemix.ops.check import check_choice
+from statemix.ops.lookup import Lookup
 
 
 @runtime_checkable
@@ -130,7 +131,7 @@ def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:
         raise ValueError(f"The option `{name}` of {owner} must be of type {spelt}, got {value!r}.")
 
 
-def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor) -> tuple[Tensor, Any]:
+def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor | Lookup) -> tuple[Tensor, Any]:
     """What a mixer made of `x`: an output of the same shape, and a state."""
     name = type(mixer).__name__
     if not (isinstance(mixed, tuple) and len(mixed) == 2):

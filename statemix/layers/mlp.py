@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from statemix.layers.gates import Projection
+from statemix.layers.gates import make_linear
 from statemix.ops.check import check_choice
 
 
@@ -15,9 +15,9 @@ class SwiGLU(nn.Module):
     def __init__(self, d_model: int, inner: int | None = None) -> None:
         super().__init__()
         inner = -(-8 * d_model // 3 // 8) * 8 if inner is None else inner
-        self.W_1 = Projection(d_model, inner, bias=False)
-        self.W_3 = Projection(d_model, inner, bias=False)
-        self.W_2 = Projection(inner, d_model, bias=False)
+        self.W_1 = make_linear(d_model, inner, bias=False)
+        self.W_3 = make_linear(d_model, inner, bias=False)
+        self.W_2 = make_linear(inner, d_model, bias=False)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         return self.W_2(F.silu(self.W_1(x)) * self.W_3(x))
@@ -28,8 +28,8 @@ class MLP(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.W_1 = Projection(d_model, 4 * d_model)
-        self.W_2 = Projection(4 * d_model, d_model)
+        self.W_1 = make_linear(d_model, 4 * d_model)
+        self.W_2 = make_linear(4 * d_model, d_model)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
         return self.W_2(F.gelu(self.W_1(x)))

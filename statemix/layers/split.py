@@ -14,13 +14,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.distributed import ProcessGroup
-from torch.nn.utils.parametrize import is_parametrized
 
 from statemix.layers.bdlru import BDLRU
 from statemix.layers.hlru import HLRU
 from statemix.layers.mixer import Mixer
 from statemix.layers.mlp import SwiGLU
 from statemix.layers.unit import LinearRecurrentUnit
+from statemix.layers.weights import is_altered
 
 OUTPUTS = (
     "W_o.weight",
@@ -150,7 +150,7 @@ def check_divisible(name: str, module: nn.Module, ranks: int) -> None:
         raise ValueError(
             f"Ranks can divide layers of selectivity 'full' or 'none', got 'pointwise' in {name}."
         )
-    if is_altered(module):
+    if is_altered(module) or _has_added_bias(module):
         raise ValueError(
             f"{name} has hooks, biases or parametrisations that its parts would lack. Add them after dividing it."
         )
@@ -160,16 +160,10 @@ def check_divisible(name: str, module: nn.Module, ranks: int) -> None:
         )
 
 
-def is_altered(module: nn.Module) -> bool:
-    """Whether something was added to a layer after it was built."""
-    hooks = [
-        h
-        for part in module.modules()
-        for h in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks)
-    ]
+def _has_added_bias(module: nn.Module) -> bool:
+    """True if a projection has a bias that it was built without."""
     names = ("W_v", "W_o") if isinstance(module, LinearRecurrentUnit) else ("W_1", "W_2", "W_3")
-    biased = any(getattr(module.get_submodule(name), "bias", None) is not None for name in names)
-    return biased or any(hooks) or any(is_parametrized(part) for part in module.modules())
+    return any(getattr(module.get_submodule(name), "bias", None) is not None for name in names)
 
 
 def count_blocks(module: nn.Module) -> int:

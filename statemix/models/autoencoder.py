@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from statemix.config.model import ModelConfig
-from statemix.layers.gates import INIT_STD, Projection
+from statemix.layers.gates import INIT_STD, make_linear
 from statemix.models.tagger import Block
 
 
@@ -32,11 +32,11 @@ class Autoencoder(nn.Module):
         for _ in range(2):
             stages += [
                 nn.LayerNorm(config.width),
-                Projection(config.width, config.width),
+                make_linear(config.width, config.width),
                 nn.GELU(),
             ]
         self.decoder = nn.Sequential(
-            *stages, nn.LayerNorm(config.width), Projection(config.width, classes)
+            *stages, nn.LayerNorm(config.width), make_linear(config.width, classes)
         )
 
     def forward(

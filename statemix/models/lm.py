@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from statemix.config.model import LMConfig
-from statemix.layers.gates import INIT_STD, Projection
+from statemix.layers.gates import INIT_STD, make_linear
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import SwiGLU
 from statemix.ops.check import check_tensor
@@ -74,7 +74,7 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(config.vocab, config.width)
         self.blocks = nn.ModuleList(LMBlock(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.head = Projection(config.width, config.vocab, bias=False)
+        self.head = make_linear(config.width, config.vocab, bias=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from statemix.ops import check
+from statemix.ops.dispatch.registry import Gradients, Pair, define_scan
 from statemix.ops.loop import run_loop
 from statemix.ops.precision import output_dtype, state_dtype
-from statemix.ops.registry import Gradients, Pair, define_scan
 from statemix.ops.segments import Sequences, over_time, previous, zero_where_masked
 from statemix.types import BlockMatrices, BlockValues, Mask, SequenceBounds, States
 

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from statemix.ops import block, check
 from statemix.ops.block import state_or_zero
+from statemix.ops.dispatch.registry import Gradients, Pair, define_scan
 from statemix.ops.lags import companion_matrix, first_entry, lagged
 from statemix.ops.loop import run_loop
 from statemix.ops.precision import output_dtype, state_dtype
-from statemix.ops.registry import Gradients, Pair, define_scan
 from statemix.ops.segments import Sequences, previous, zero_where_masked
 from statemix.types import ChannelValues, Coefficients, Mask, SequenceBounds, States
 

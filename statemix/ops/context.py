@@ -26,10 +26,10 @@ from torch.autograd.function import once_differentiable
 
 from statemix.ops import block, check, companion, gated
 from statemix.ops.block import matvec, state_or_zero
+from statemix.ops.dispatch.registry import Gradients, Pair, Scan, cast_each
 from statemix.ops.lags import companion_matrix, first_entry, lagged
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import output_dtype, state_dtype
-from statemix.ops.registry import Gradients, Pair, Scan, cast_each
 from statemix.ops.segments import Sequences, zero_where_masked
 
 Group = dist.ProcessGroup

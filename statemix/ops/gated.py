@@ -21,9 +21,7 @@ import torch
 from torch import Tensor
 
 from statemix.ops import block, check, companion
-from statemix.ops.normalise import NORMALISERS, find_normaliser
-from statemix.ops.precision import output_and_state, output_dtype, state_dtype
-from statemix.ops.registry import (
+from statemix.ops.dispatch.registry import (
     OPS,
     Gradients,
     Pair,
@@ -34,6 +32,8 @@ from statemix.ops.registry import (
     empty_outputs,
     in_transform,
 )
+from statemix.ops.normalise import NORMALISERS, find_normaliser
+from statemix.ops.precision import output_and_state, output_dtype, state_dtype
 from statemix.ops.segments import Sequences, zero_where_masked
 from statemix.types import (
     BlockGates,

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from statemix.ops import check
 from statemix.ops.block import identity_where_masked, matvec, state_or_zero
+from statemix.ops.dispatch.registry import define_op
 from statemix.ops.precision import output_dtype, state_dtype, without_autocast
-from statemix.ops.registry import define_op
 from statemix.ops.segments import (
     Sequences,
     checked_bounds,

@@ -10,6 +10,8 @@ Such rows keep every state within the largest of |h0| and |v| (Proposition 1 of 
     tanh, linear, silu                        signed f(g) / max(Σ |f(g)|, 1e-3): |rows| sum to one, except near all-zero gates
     none      g                               no bound
 
+A gate function is declared here alone: scans of one that a device's kernels do not have run in plain torch (`register_normaliser`).
+
 The vector-Jacobian products are written out because kernels and backward ops run below autograd.
 With r = Σ_l w_l dw_l the row's dot product,
 
@@ -27,52 +29,63 @@ from torch import Tensor
 from statemix.ops import check
 from statemix.ops.precision import state_dtype
 
+__all__ = [
+    "NORMALISERS",
+    "Normaliser",
+    "find_normaliser",
+    "normalise",
+    "register_normaliser",
+]
+
 RELU_EPSILON = 1e-3
 SIGNED_FLOOR = 1e-3
 
 
 @dataclass(frozen=True)
 class Normaliser:
-    """One gate function: gates to weights, and its vector-Jacobian product."""
+    """One gate function: gates to weights, its vector-Jacobian product, and whether large gates select a single entry."""
 
     forward: Callable[[Tensor], Tensor]
     vjp: Callable[[Tensor, Tensor], Tensor]
+    saturates: bool = False
 
 
-def softmax(g: Tensor) -> Tensor:
+def _softmax(g: Tensor) -> Tensor:
     return torch.softmax(g, -1)
 
 
-def softmax_vjp(g: Tensor, dw: Tensor) -> Tensor:
+def _softmax_vjp(g: Tensor, dw: Tensor) -> Tensor:
     w = torch.softmax(g, -1)
-    return w * (dw - row_dot(w, dw))
+    return w * (dw - _row_dot(w, dw))
 
 
-def sigmoid(g: Tensor) -> Tensor:
+def _sigmoid(g: Tensor) -> Tensor:
     return torch.softmax(F.logsigmoid(g), -1)
 
 
-def sigmoid_vjp(g: Tensor, dw: Tensor) -> Tensor:
-    w = sigmoid(g)
-    return torch.sigmoid(-g) * w * (dw - row_dot(w, dw))
+def _sigmoid_vjp(g: Tensor, dw: Tensor) -> Tensor:
+    w = _sigmoid(g)
+    return torch.sigmoid(-g) * w * (dw - _row_dot(w, dw))
 
 
-def relu(g: Tensor) -> Tensor:
+def _relu(g: Tensor) -> Tensor:
     f = torch.relu(g)
-    return f / relu_total(f)
+    return f / _relu_total(f)
 
 
-def relu_vjp(g: Tensor, dw: Tensor) -> Tensor:
+def _relu_vjp(g: Tensor, dw: Tensor) -> Tensor:
     f = torch.relu(g)
-    Z = relu_total(f)
-    return torch.where(g > 0, (dw - row_dot(f / Z, dw)) / Z, torch.zeros_like(dw))
+    Z = _relu_total(f)
+    return torch.where(g > 0, (dw - _row_dot(f / Z, dw)) / Z, torch.zeros_like(dw))
 
 
-def relu_total(f: Tensor) -> Tensor:
+def _relu_total(f: Tensor) -> Tensor:
     return (f + RELU_EPSILON).sum(-1, keepdim=True)
 
 
-def signed(f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]) -> Normaliser:
+def _signed(
+    f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], *, saturates: bool = False
+) -> Normaliser:
     """The L1 normaliser of a signed `f` whose derivative is `slope`."""
 
     def forward(g: Tensor) -> Tensor:
@@ -84,29 +97,56 @@ def signed(f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor]) -> 
         total = fg.abs().sum(-1, keepdim=True)
         Z = total.clamp(min=SIGNED_FLOOR)
         above = (total >= SIGNED_FLOOR).to(g.dtype)
-        return slope(g) * (dw - above * fg.sign() * row_dot(fg / Z, dw)) / Z
+        return slope(g) * (dw - above * fg.sign() * _row_dot(fg / Z, dw)) / Z
 
-    return Normaliser(forward, vjp)
+    return Normaliser(forward, vjp, saturates)
 
 
-def silu_slope(g: Tensor) -> Tensor:
+def _silu_slope(g: Tensor) -> Tensor:
     s = torch.sigmoid(g)
     return s * (1 + g * (1 - s))
 
 
-def row_dot(w: Tensor, dw: Tensor) -> Tensor:
+def _row_dot(w: Tensor, dw: Tensor) -> Tensor:
     return (w * dw).sum(-1, keepdim=True)
 
 
 NORMALISERS: dict[str, Normaliser] = {
-    "softmax": Normaliser(softmax, softmax_vjp),
-    "sigmoid": Normaliser(sigmoid, sigmoid_vjp),
-    "relu": Normaliser(relu, relu_vjp),
-    "tanh": signed(torch.tanh, lambda g: 1 - torch.tanh(g) ** 2),
-    "linear": signed(lambda g: g, torch.ones_like),
-    "silu": signed(F.silu, silu_slope),
+    "softmax": Normaliser(_softmax, _softmax_vjp, saturates=True),
+    "sigmoid": Normaliser(_sigmoid, _sigmoid_vjp, saturates=True),
+    "relu": Normaliser(_relu, _relu_vjp),
+    "tanh": _signed(torch.tanh, lambda g: 1 - torch.tanh(g) ** 2, saturates=True),
+    "linear": _signed(lambda g: g, torch.ones_like),
+    "silu": _signed(F.silu, _silu_slope),
     "none": Normaliser(lambda g: g.clone(), lambda g, dw: dw.clone()),
 }
+
+
+def register_normaliser(
+    name: str,
+    forward: Callable[[Tensor], Tensor],
+    vjp: Callable[[Tensor, Tensor], Tensor] | None = None,
+    *,
+    saturates: bool = False,
+) -> None:
+    """Make a gate function known as `name` to every scan and layer; without kernels, it runs in plain torch.
+
+    Args:
+        forward: raw gates (..., m + 1) to weights of the same shape, normalised over the last axis.
+        vjp: (gates, dweights) to dgates; derived from `forward` by torch if None.
+        saturates: large gates select a single entry, so that a layer can be sharpened.
+    """
+    if name in NORMALISERS:
+        raise ValueError(f"The gate function {name!r} exists already. Choose another name.")
+    NORMALISERS[name] = Normaliser(forward, vjp or _derived_vjp(forward), saturates)
+
+
+def _derived_vjp(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    def vjp(g: Tensor, dw: Tensor) -> Tensor:
+        pull_back = torch.func.vjp(forward, g)[1]
+        return pull_back(dw)[0]
+
+    return vjp
 
 
 def find_normaliser(gate: str) -> Normaliser:

@@ -29,3 +29,20 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """No autocast on `device` meanwhile; some devices, meta for one, have none."""
     has = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if has else nullcontext()
+
+
+def is_autocast(x: Tensor) -> bool:
+    """True if autocast is enabled for the device of `x`; some devices have none."""
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def promote(*inputs: Tensor) -> tuple[Tensor, ...]:
+    """All inputs in the dtype of states, so that a scan of them returns unrounded states."""
+    dtype = state_dtype(*inputs)
+    return tuple(x.to(dtype) for x in inputs)
+
+
+def cast_like(x: Tensor, other: Tensor) -> Tensor:
+    """`x` in the dtype of `other`."""
+    return x.to(other.dtype)

@@ -1,12 +1,12 @@
-"""A whole layer, x to y: projections and compiled scan, some hundred steps at a time.
+"""A full layer, x to y: projections and compiled scan, in chunks along the time axis.
 
-The gates of a stretch of time are still in cache when the scan reads them, and their gradients go into those of the weights before
-the next stretch overwrites them: the gradients of all gates never exist at once.  Nor do the gates, unless kept for the backward pass.
+The gates of a chunk are still in cache when the scan reads them, and their gradients are added to those of the weights before the next
+chunk overwrites them: the gradients of all gates never exist at once.  Nor do the gates, unless they are kept for the backward pass.
 
-Where the inputs are rows of a small table, its gates are computed once, and the scan reads them where they stand, in cache; it adds the
-gradients of gates up by row, and they go into those of the weights at the end.
+If the inputs are rows of a small table, its gates are computed once and the scan reads them from cache.  It sums the gradients of gates
+by row, and they are added to those of the weights at the end.
 
-Sequences lie one after the other on one axis of N steps.  A stretch may cut a sequence; its state is carried over, in a row of `states`.
+Sequences are concatenated on one axis of N steps.  A chunk may cut a sequence; a row of `states` carries its state over.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from statemix.kernels.calls import Recurrence, Weights
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, check, pointer
@@ -31,15 +32,28 @@ from statemix.kernels.lanes import (
     unpack_outputs,
 )
 
-STEPS = 1024  # of a stretch: its gates fit the last level of cache, and the weights' gradients are not read and written too often
+__all__ = [
+    "STEPS",
+    "Gradients",
+    "Kept",
+    "Layer",
+    "Rows",
+    "Table",
+    "backward",
+    "forward",
+    "make_layer",
+    "source_of",
+]
+
+STEPS = 1024  # per chunk: its gates fit the last-level cache, and each chunk reads and writes the weights' gradients once
 
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights in the order of lanes, and which recurrence runs between them."""
+    """Weights in the order of lanes, and the recurrence that runs between them."""
 
     library: Library
-    block: bool
+    recurrence: Recurrence
     gate: str
     sizes: Sizes
     W: Tensor
@@ -49,7 +63,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Kept:
-    """What the forward pass leaves for the backward: gates and states, or the state that entered each stretch."""
+    """Saved for the backward pass: gates and states, or the state that entered each chunk."""
 
     gates: Tensor
     h: Tensor
@@ -57,8 +71,8 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """Steps a to b, which sequences they touch, and whether the first of those began before a."""
+class Chunk:
+    """Steps a to b, the sequences that they touch, and whether the first of those starts before a."""
 
     index: int
     a: int
@@ -69,18 +83,17 @@ class Stretch:
     bounds: Tensor
 
 
-def make_layer(
-    library: Library, block: bool, gate: str, W_g: Tensor, c: Tensor, W_v: Tensor, W_o: Tensor
-) -> Layer:
-    m = W_g.shape[0] // W_v.shape[0] - 1
-    sizes = sizes_of(W_v.shape[0] // (m if block else 1), m, block=block, gate=gate)
+def make_layer(library: Library, recurrence: Recurrence, gate: str, weights: Weights) -> Layer:
+    """A layer with its weights packed into lanes."""
+    W_g, c, W_v, W_o = weights
+    sizes = sizes_of(*weights.state_shape(recurrence), recurrence=recurrence, gate=gate)
     W = pack_inputs(W_g, W_v, sizes)
     bias = pack_inputs(c.unsqueeze(1), c.new_zeros((W_v.shape[0], 1)), sizes).view(-1)
-    return Layer(library, block, gate, sizes, W, bias, pack_outputs(W_o, sizes))
+    return Layer(library, recurrence, gate, sizes, W, bias, pack_outputs(W_o, sizes))
 
 
 class Gates(NamedTuple):
-    """Gates and drivers in lanes, a row a step; or a table of them, and the row that each step reads."""
+    """Gates and drivers in lanes, one row per step; or a table of them, and the row that each step reads."""
 
     X: Tensor
     rows: Tensor | None
@@ -88,7 +101,7 @@ class Gates(NamedTuple):
 
 @dataclass(frozen=True)
 class Rows:
-    """Inputs (N, d), a row for each step."""
+    """Inputs (N, d), one row per step."""
 
     layer: Layer
     x: Tensor
@@ -98,17 +111,17 @@ class Rows:
         return self.x.shape[0]
 
     def memory(self, keep: bool) -> Tensor:
-        """For the gates of all steps, or of a stretch."""
+        """Memory for the gates of all steps, or of one chunk."""
         return pool.empty((self.steps if keep else min(self.steps, STEPS), self.layer.sizes.inputs))
 
-    def gates(self, s: Stretch, memory: Tensor, keep: bool) -> Gates:
-        """The raw gates and drivers of a stretch, computed."""
+    def gates(self, s: Chunk, memory: Tensor, keep: bool) -> Gates:
+        """Compute the raw gates and drivers of a chunk."""
         out = self.kept(s, memory).X if keep else memory[: s.b - s.a]
         torch.addmm(self.layer.c, self.x[s.a : s.b], self.layer.W.t(), out=out)
         return Gates(out, None)
 
-    def kept(self, s: Stretch, memory: Tensor) -> Gates:
-        """Those that were kept."""
+    def kept(self, s: Chunk, memory: Tensor) -> Gates:
+        """The gates of a chunk that the forward pass kept."""
         return Gates(memory[s.a : s.b], None)
 
     def collector(self) -> "RowsGradient":
@@ -124,7 +137,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowsGradient:
-    """Takes the gradients of gates, a stretch at a time, and adds them to those of the weights."""
+    """Adds the gradients of gates, chunk by chunk, to those of the weights."""
 
     rows: Rows
     dgates: Tensor
@@ -132,25 +145,25 @@ class RowsGradient:
     dW: Tensor
     dc: Tensor
 
-    def memory(self, s: Stretch) -> Tensor:
-        """Where a scan writes the gradients of a stretch."""
+    def memory(self, s: Chunk) -> Tensor:
+        """The memory that a scan writes the gradients of a chunk to."""
         return self.dgates[: s.b - s.a]
 
-    def add(self, s: Stretch) -> None:
-        """Take what has been written there."""
+    def add(self, s: Chunk) -> None:
+        """Add the gradients that were written there."""
         dgates = self.memory(s)
         self.dW.addmm_(dgates.t(), self.rows.x[s.a : s.b])
         self.dc.add_(dgates.sum(0))
         torch.mm(dgates, self.rows.layer.W, out=self.dx[s.a : s.b])
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of x, W and c."""
+        """The gradients of x, W and c."""
         return self.dx, self.dW, self.dc
 
 
 @dataclass(frozen=True)
 class Table:
-    """Inputs that are rows of a table (V, d), and which of them each of N steps reads."""
+    """Inputs that are rows of a table (V, d), and the row that each of N steps reads."""
 
     layer: Layer
     x: Tensor
@@ -161,16 +174,16 @@ class Table:
         return self.tokens.shape[0]
 
     def memory(self, keep: bool) -> Tensor:
-        """The gates of all rows, which a scan reads where they stand."""
+        """The gates of all rows, which a scan reads in place."""
         memory = self.x.new_empty((self.x.shape[0], self.layer.sizes.inputs))
         return torch.addmm(
             self.layer.c, self.x, self.layer.W.t(), out=memory
-        )  # into memory of float32, whatever autocast wants
+        )  # `out` keeps float32 under autocast
 
-    def gates(self, s: Stretch, memory: Tensor, keep: bool) -> Gates:
+    def gates(self, s: Chunk, memory: Tensor, keep: bool) -> Gates:
         return self.kept(s, memory)
 
-    def kept(self, s: Stretch, memory: Tensor) -> Gates:
+    def kept(self, s: Chunk, memory: Tensor) -> Gates:
         return Gates(memory, self.tokens[s.a : s.b])
 
     def collector(self) -> "TableGradient":
@@ -179,16 +192,16 @@ class Table:
 
 @dataclass(frozen=True)
 class TableGradient:
-    """The gradients of the table's gates, to which a scan adds."""
+    """The gradients of the table's gates, which a scan adds to."""
 
     table: Table
     dgates: Tensor
 
-    def memory(self, s: Stretch) -> Tensor:
+    def memory(self, s: Chunk) -> Tensor:
         return self.dgates
 
-    def add(self, s: Stretch) -> None:
-        """Nothing is left to do."""
+    def add(self, s: Chunk) -> None:
+        """Do nothing: the scan has added them."""
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
         x, W = self.table.x, self.table.layer.W
@@ -201,7 +214,7 @@ class TableGradient:
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
-    """Where the gates come from; a kernel would read, and write, whatever row a token names."""
+    """The source of the gates; tokens are checked because a kernel reads and writes any row that they name."""
     if tokens is None:
         return Rows(layer, x)
     if tokens.numel():
@@ -214,14 +227,15 @@ def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
     return Table(layer, x, tokens.to(torch.int64).contiguous())
 
 
-def stretches(bounds: list[int]) -> Iterator[Stretch]:
-    """Cut the steps that `bounds` span into stretches."""
+def _chunks(bounds: list[int]) -> Iterator[Chunk]:
+    """Cut the steps that `bounds` span into chunks."""
     N = bounds[-1]
     for index, a in enumerate(range(0, N, STEPS)):
         b = min(a + STEPS, N)
-        first, last = bisect_right(bounds, a) - 1, bisect_left(bounds, b)
+        first = bisect_right(bounds, a) - 1
+        last = bisect_left(bounds, b)
         local = torch.tensor([min(max(bound, a), b) - a for bound in bounds[first : last + 1]])
-        yield Stretch(index, a, b, first, last, bounds[first] < a, local)
+        yield Chunk(index, a, b, first, last, bounds[first] < a, local)
 
 
 def forward(
@@ -233,18 +247,21 @@ def forward(
     keep: bool,
 ) -> tuple[Tensor, Tensor, Kept]:
     """y (N, d), the final states (S, n, m), and what the backward pass needs."""
-    (n, m, *_), (N, S), x = layer.sizes, (source.steps, len(bounds) - 1), source.x
+    n, m, *_ = layer.sizes
+    N = source.steps
+    x = source.x
     y = pool.empty((N, layer.W_o.shape[0]))
-    states = (
-        x.new_zeros((S, n, m)) if h0 is None else h0.clone(memory_format=torch.contiguous_format)
-    )
-    gates, h = source.memory(keep), pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
+    states = x.new_zeros((len(bounds) - 1, n, m))
+    if h0 is not None:
+        states.copy_(h0)
+    gates = source.memory(keep)
+    h = pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
     entries = x.new_empty((0 if keep else -(-N // STEPS), n, m))
-    for s in stretches(bounds):
+    for s in _chunks(bounds):
         rows = slice(s.a, s.b) if keep else slice(0, s.b - s.a)
         if not keep:
             entries[s.index] = states[s.first]
-        scan_forward(
+        _scan_forward(
             layer, s, source.gates(s, gates, keep), mask, states[s.first : s.last], h[rows]
         )
         torch.mm(h[rows], layer.W_o.t(), out=y[s.a : s.b])
@@ -268,28 +285,32 @@ class Gradients:
 def backward(
     layer: Layer,
     source: Rows | Table,
-    dy: Tensor,
-    dfinal: Tensor,
     h0: Tensor | None,
     bounds: list[int],
     mask: Tensor | None,
+    dy: Tensor,
+    dfinal: Tensor,
     kept: Kept,
 ) -> Gradients:
-    """Gradients of everything, stretch by stretch from the last."""
-    sizes, keep, longest = layer.sizes, kept.gates.numel() > 0, min(source.steps, STEPS)
-    memory, dh = kept.gates if keep else source.memory(False), pool.empty((longest, sizes.states))
+    """All gradients, from the last chunk to the first."""
+    sizes = layer.sizes
+    keep = kept.gates.numel() > 0
+    memory = kept.gates if keep else source.memory(False)
+    dh = pool.empty((min(source.steps, STEPS), sizes.states))
     states = dfinal.clone(memory_format=torch.contiguous_format)
-    collected, dW_o = source.collector(), torch.zeros_like(layer.W_o)
+    collected = source.collector()
+    dW_o = torch.zeros_like(layer.W_o)
     scratch = None if keep else torch.empty_like(dh)
-    for s in reversed(list(stretches(bounds))):
-        rows, local = slice(s.a, s.b), slice(0, s.b - s.a)
-        start = entering(layer, s, kept, h0, keep)
+    for s in reversed(list(_chunks(bounds))):
+        rows = slice(s.a, s.b)
+        local = slice(0, s.b - s.a)
+        start = _entering(layer, s, kept, h0, keep)
         gates = source.kept(s, memory) if keep else source.gates(s, memory, False)
         h = kept.h[rows] if scratch is None else scratch[local]
         if not keep:
-            scan_forward(layer, s, gates, mask, zeros_or_copy(start, s, sizes, source.x), h)
+            _scan_forward(layer, s, gates, mask, _zeros_or_copy(start, s, sizes, source.x), h)
         torch.mm(dy[rows], layer.W_o, out=dh[local])
-        scan_backward(
+        _scan_backward(
             layer,
             s,
             gates,
@@ -311,8 +332,8 @@ def backward(
     return Gradients(dx, dW_g, dc_g.view(-1), dW_v, unpack_outputs(dW_o, sizes), states)
 
 
-def entering(layer: Layer, s: Stretch, kept: Kept, h0: Tensor | None, keep: bool) -> Tensor | None:
-    """The states with which a stretch's sequences begin in it; None for zero."""
+def _entering(layer: Layer, s: Chunk, kept: Kept, h0: Tensor | None, keep: bool) -> Tensor | None:
+    """The initial states of a chunk's sequences; None for zero."""
     if not s.cut:
         return None if h0 is None else h0[s.first : s.last].contiguous()
     n, m, *_ = layer.sizes
@@ -323,21 +344,25 @@ def entering(layer: Layer, s: Stretch, kept: Kept, h0: Tensor | None, keep: bool
     return start
 
 
-def zeros_or_copy(start: Tensor | None, s: Stretch, sizes: Sizes, like: Tensor) -> Tensor:
+def _zeros_or_copy(start: Tensor | None, s: Chunk, sizes: Sizes, like: Tensor) -> Tensor:
     return like.new_zeros((s.last - s.first, sizes.n, sizes.m)) if start is None else start.clone()
 
 
-def scan_forward(
-    layer: Layer, s: Stretch, gates: Gates, mask: Tensor | None, states: Tensor, h: Tensor
+def _scan_forward(
+    layer: Layer, s: Chunk, gates: Gates, mask: Tensor | None, states: Tensor, h: Tensor
 ) -> None:
-    """Scan one stretch from `states`, which become the final ones."""
-    arguments = structure(layer, s, gates, mask, states, h, states)
-    check(layer.library.handle.statemix_forward(ctypes.byref(arguments), int(layer.block)))
+    """Scan one chunk from `states`, and overwrite them with the final ones."""
+    arguments = _structure(layer, s, gates, mask, states, h, states)
+    check(
+        layer.library.handle.statemix_forward(
+            ctypes.byref(arguments), int(layer.recurrence.is_block)
+        )
+    )
 
 
-def scan_backward(
+def _scan_backward(
     layer: Layer,
-    s: Stretch,
+    s: Chunk,
     gates: Gates,
     mask: Tensor | None,
     start: Tensor | None,
@@ -346,15 +371,19 @@ def scan_backward(
     states: Tensor,
     dgates: Tensor,
 ) -> None:
-    """Scan one stretch back, from the gradients of its final states in `states`, which become those of its initial ones."""
-    scan = structure(layer, s, gates, mask, start, h, None)
+    """Scan one chunk backwards from the gradients of its final states, and overwrite those with the gradients of its initial ones."""
+    scan = _structure(layer, s, gates, mask, start, h, None)
     arguments = ScanGradient(scan, *(pointer(y) for y in (dh, states, dgates, None, states)))
-    check(layer.library.handle.statemix_backward(ctypes.byref(arguments), int(layer.block)))
+    check(
+        layer.library.handle.statemix_backward(
+            ctypes.byref(arguments), int(layer.recurrence.is_block)
+        )
+    )
 
 
-def structure(
+def _structure(
     layer: Layer,
-    s: Stretch,
+    s: Chunk,
     gates: Gates,
     mask: Tensor | None,
     h0: Tensor | None,

@@ -1,14 +1,25 @@
 """Calling the compiled scans: float32 tensors in, float32 tensors out."""
 
 import ctypes
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from statemix.kernels.calls import ScanCall
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
-from statemix.kernels.problem import Problem
+
+__all__ = [
+    "GATES",
+    "SUPPORTED_GATES",
+    "Scan",
+    "ScanGradient",
+    "as_input",
+    "backward",
+    "check",
+    "forward",
+    "pointer",
+]
 
 GATES = {
     None: 0,
@@ -21,6 +32,7 @@ GATES = {
     "none": 7,
     "odds": 8,
 }
+SUPPORTED_GATES = GATES.keys() - {"odds"}  # "odds" is softmax on differences of gates, for layers
 POINTER = ctypes.c_void_p
 
 
@@ -41,80 +53,61 @@ class ScanGradient(ctypes.Structure):
     _fields_ = (("scan", Scan), *((name, POINTER) for name in ("dh", "dfinal", "dX", "dx", "dh0")))
 
 
-@dataclass(frozen=True)
-class Floats(Problem):
-    """A scan whose inputs are float32."""
-
-    def bounds(self) -> Tensor:
-        """Where each sequence starts and the last one stops, on the flattened time axis."""
-        if self.cu_seqlens is not None:
-            return self.cu_seqlens.to(torch.int64).contiguous()
-        return torch.arange(self.x.shape[0] + 1) * self.x.shape[1]
-
-    def structure(self, bounds: Tensor, h: Tensor, final: Tensor | None) -> Scan:
-        """The C view; valid while its tensors live."""
-        B, T, n = self.x.shape[:3]
-        gate, threads = GATES[self.gate], torch.get_num_threads()
-        sizes = (B, T, n, bounds.shape[0] - 1, self.m, gate, self.reverse, threads, False)
-        return Scan(
-            *sizes,
-            *(pointer(y) for y in (bounds, self.mask, None, self.X, self.x, self.h0, h, final)),
-        )
-
-
-def problem(
-    block: bool,
-    gate: str | None,
-    X: Tensor,
-    x: Tensor,
-    h0: Tensor | None,
-    cu_seqlens: Tensor | None,
-    mask: Tensor | None,
-    reverse: bool,
-) -> Floats:
-    """Bring the arguments of an op into the form that the library reads."""
-    kept = None if mask is None else mask.contiguous()
-    return Floats(
-        block,
-        gate,
-        as_input(X),
-        as_input(x),
-        None if h0 is None else as_input(h0),
-        cu_seqlens,
-        kept,
-        reverse,
-    )
-
-
-def forward(library: Library, scan: Floats) -> tuple[Tensor, Tensor]:
+def forward(library: Library, call: ScanCall) -> tuple[Tensor, Tensor]:
     """(h, final)."""
-    bounds, h, final = scan.bounds(), pool.empty_like(scan.x), scan.states()
-    arguments = scan.structure(bounds, h, final)
-    check(library.handle.statemix_forward(ctypes.byref(arguments), int(scan.block)))
+    call = call.contiguous(torch.float32)
+    bounds = _bounds(call)
+    h = pool.empty_like(call.x)
+    final = call.empty_states()
+    arguments = _structure(call, bounds, h, final)
+    check(library.handle.statemix_forward(ctypes.byref(arguments), int(call.recurrence.is_block)))
     return h, final
 
 
 def backward(
-    library: Library, scan: Floats, h: Tensor, dh: Tensor, dfinal: Tensor
+    library: Library, call: ScanCall, h: Tensor, dh: Tensor, dfinal: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0)."""
-    bounds, h, dh, dfinal = scan.bounds(), as_input(h), as_input(dh), as_input(dfinal)
-    dX, dx, dh0 = pool.empty_like(scan.X), pool.empty_like(scan.x), scan.states()
+    call = call.contiguous(torch.float32)
+    bounds = _bounds(call)
+    h, dh, dfinal = (as_input(y) for y in (h, dh, dfinal))
+    dX = pool.empty_like(call.X)
+    dx = pool.empty_like(call.x)
+    dh0 = call.empty_states()
     arguments = ScanGradient(
-        scan.structure(bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0))
+        _structure(call, bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0))
     )
-    check(library.handle.statemix_backward(ctypes.byref(arguments), int(scan.block)))
+    check(library.handle.statemix_backward(ctypes.byref(arguments), int(call.recurrence.is_block)))
     return dX, dx, dh0
 
 
+def _bounds(call: ScanCall) -> Tensor:
+    """The start of each sequence and the end of the last one, on the flattened time axis."""
+    if call.cu_seqlens is not None:
+        return call.cu_seqlens.to(torch.int64).contiguous()
+    return torch.arange(call.x.shape[0] + 1) * call.x.shape[1]
+
+
+def _structure(call: ScanCall, bounds: Tensor, h: Tensor, final: Tensor | None) -> Scan:
+    """The C view of a call; valid while its tensors live."""
+    B, T, n = call.x.shape[:3]
+    threads = torch.get_num_threads()
+    sizes = (B, T, n, bounds.shape[0] - 1, call.m, GATES[call.gate], call.reverse, threads, False)
+    tensors = (bounds, call.mask, None, call.X, call.x, call.h0, h, final)
+    return Scan(*sizes, *(pointer(y) for y in tensors))
+
+
 def as_input(x: Tensor) -> Tensor:
+    """`x` as the library reads it: float32 and contiguous."""
     return x.to(torch.float32).contiguous()
 
 
 def pointer(x: Tensor | None) -> int | None:
+    """The address of a tensor's data, None for no tensor."""
     return None if x is None else x.data_ptr()
 
 
 def check(status: int) -> None:
+    """Raise the error that a call of the library reports."""
     if status != 0:
-        raise MemoryError("The CPU kernel found no memory for its scratch space.")
+        raise MemoryError("The CPU kernel could not allocate its scratch space. Free some memory.")

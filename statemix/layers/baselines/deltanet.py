@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
-from statemix.layers.gates import Projection
+from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 
@@ -50,13 +50,13 @@ class DeltaRule(RaggedMixer):
         self.d_model, self.heads, self.head_dim, self.products = d_model, heads, head_dim, products
         self.largest = 2.0 if negative_eigenvalues else 1.0
         inner = heads * head_dim
-        self.W_qkv = Projection(d_model, inner * (1 + 2 * products), bias=False)
+        self.W_qkv = make_linear(d_model, inner * (1 + 2 * products), bias=False)
         self.conv = make_short_conv(inner * (1 + 2 * products), conv)
-        self.W_beta = Projection(d_model, heads * products, bias=False)
-        self.W_alpha = Projection(d_model, heads) if gated else None
-        self.W_z = Projection(d_model, inner, bias=False) if output_gate else None
+        self.W_beta = make_linear(d_model, heads * products, bias=False)
+        self.W_alpha = make_linear(d_model, heads) if gated else None
+        self.W_z = make_linear(d_model, inner, bias=False) if output_gate else None
         self.norm = nn.RMSNorm(head_dim, eps=1e-5)
-        self.W_out = Projection(inner, d_model, bias=False)
+        self.W_out = make_linear(inner, d_model, bias=False)
 
     @property
     def state_size(self) -> int:

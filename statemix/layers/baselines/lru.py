@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
-from statemix.layers.gates import Projection
+from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 from statemix.ops import block_scan
@@ -46,8 +46,8 @@ class LRU(RaggedMixer):
         self.log_rate = nn.Parameter(torch.log(-torch.log(radius)))
         self.phase = nn.Parameter(torch.rand(n) * max_phase)
         self.log_scale = nn.Parameter(torch.log(torch.sqrt(1 - radius**2)))
-        self.W_in = Projection(d_model, 2 * n, bias=False)
-        self.W_out = Projection(2 * n, d_model, bias=False)
+        self.W_in = make_linear(d_model, 2 * n, bias=False)
+        self.W_out = make_linear(2 * n, d_model, bias=False)
         self.skip = nn.Parameter(torch.ones(d_model))
 
     @property
@@ -103,15 +103,15 @@ class Mamba(RaggedMixer):
             output_gate,
         )
         self.rank = -(-d_model // 16)
-        self.W_in = Projection(d_model, self.inner * (1 + output_gate), bias=False)
+        self.W_in = make_linear(d_model, self.inner * (1 + output_gate), bias=False)
         self.conv = make_short_conv(self.inner, conv)
-        self.W_x = Projection(self.inner, self.rank + 2 * d_state, bias=False)
-        self.W_delta = Projection(self.rank, self.inner)
+        self.W_x = make_linear(self.inner, self.rank + 2 * d_state, bias=False)
+        self.W_delta = make_linear(self.rank, self.inner)
         self.log_A = nn.Parameter(
             torch.log(torch.arange(1.0, d_state + 1)).expand(self.inner, d_state).clone()
         )
         self.D = nn.Parameter(torch.ones(self.inner))
-        self.W_out = Projection(self.inner, d_model, bias=False)
+        self.W_out = make_linear(self.inner, d_model, bias=False)
         delta = torch.exp(
             torch.rand(self.inner) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3)
         )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from statemix.layers.baselines.ragged import RaggedMixer
-from statemix.layers.gates import Projection
+from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 
@@ -22,7 +22,7 @@ class LSTM(RaggedMixer):
         check_sizes({"d_model": d_model, "hidden": hidden})
         self.d_model, self.hidden = d_model, hidden
         self.cell = nn.LSTM(d_model, hidden, batch_first=True)
-        self.W_o = Projection(hidden, d_model, bias=False)
+        self.W_o = make_linear(hidden, d_model, bias=False)
 
     @property
     def state_size(self) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
-from statemix.layers.gates import Projection
+from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 
@@ -59,7 +59,7 @@ class Mamba2(RaggedMixer):
             )
         self.heads = self.inner // head_dim
         mixed = self.inner + 2 * d_state
-        self.W_in = Projection(d_model, mixed + self.heads + self.inner * output_gate, bias=False)
+        self.W_in = make_linear(d_model, mixed + self.heads + self.inner * output_gate, bias=False)
         self.conv = make_short_conv(mixed, conv)
         delta = torch.exp(
             torch.rand(self.heads) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3)
@@ -68,7 +68,7 @@ class Mamba2(RaggedMixer):
         self.log_a = nn.Parameter(torch.log(1 + 15 * torch.rand(self.heads)))
         self.D = nn.Parameter(torch.ones(self.heads))
         self.norm = nn.RMSNorm(self.inner, eps=1e-5)
-        self.W_out = Projection(self.inner, d_model, bias=False)
+        self.W_out = make_linear(self.inner, d_model, bias=False)
 
     @property
     def state_size(self) -> int:

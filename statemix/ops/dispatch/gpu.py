@@ -1,8 +1,8 @@
-"""The Triton scans in front of the plain ones on GPUs: compiled and checked on first use, and left alone where they fail.
+"""The Triton scans in front of the plain ones on GPUs: compiled and checked on first use, with plain torch as the fallback.
 
-A kernel is compiled for one kind of call: recurrence, gate function, m, dtypes, and which of the optional arguments there are.  Before the
-first call of a kind the kernel computes a tiny scan, and so does plain torch; where they differ, or the kernel does not compile, plain
-torch computes all calls of that kind, and says so once.
+A kernel is compiled for one kind of call: recurrence, gate function, m, dtypes, and which optional arguments are present.  Before the
+first call of a kind, the kernel and plain torch both compute a tiny scan.  If they differ, or the kernel does not compile, plain torch
+computes all calls of that kind, and one warning says so.
 """
 
 import math
@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from statemix.kernels.gpu.plan import MAX_SIZE, SHORTEST, Plan, make_plan
+from statemix.kernels.calls import Recurrence, ScanCall
+from statemix.kernels.gpu.plan import MAX_SIZE, SHORTEST, SUPPORTED_GATES, Plan, make_plan
 from statemix.kernels.switch import SWITCH, is_switched_on
-from statemix.ops.kernels import (
-    SCANS,
-    Call,
+from statemix.ops.block import state_or_zero
+from statemix.ops.dispatch.registry import Gradients, Pair, withdraw
+from statemix.ops.dispatch.scans import (
     Scans,
     op_name,
     plain_backward,
@@ -30,21 +31,30 @@ from statemix.ops.kernels import (
 )
 from statemix.ops.lags import lagged
 from statemix.ops.precision import output_dtype
-from statemix.ops.registry import Gradients, Pair, withdraw
 from statemix.ops.segments import Sequences, checked_bounds, previous
+
+__all__ = [
+    "check_all",
+    "describe",
+    "install",
+    "plan_of",
+    "run_backward",
+    "run_forward",
+    "unavailable",
+]
 
 TOLERANCE = {
     torch.float32: 1e-4,
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
-}  # of the self-check, over the norm of what is right
+}  # of the self-check, relative to the norm of the exact result
 VERDICTS: dict["Kind", str] = {}  # why a kernel failed, empty if it did not
-TOLD: set[str] = set()
+TOLD: set[str] = set()  # the reasons that warnings have given
 LONGEST = WeakTensorKeyDictionary()  # cu_seqlens to its version and its longest sequence
 
 
 def install() -> None:
-    """Register the Triton scans on GPUs; without Triton they only say that it is missing."""
+    """Register the Triton scans on GPUs; without Triton they only warn that it is missing."""
     reason = unavailable()
     register_scans("cuda", SCANS_IN_TRITON, f"Triton {triton_version()}")
     if reason:
@@ -53,12 +63,9 @@ def install() -> None:
 
 
 def ops_of_scans() -> list[str]:
-    return [
-        f"{gated}{name}{way}"
-        for name in SCANS
-        for gated in ("", "gated_")
-        for way in ("", "_backward")
-    ]
+    """The names of all ops that compute scans."""
+    kinds = product(Recurrence, (None, "softmax"), ("", "_backward"))
+    return [f"{op_name(recurrence, gate)}{way}" for recurrence, gate, way in kinds]
 
 
 @cache
@@ -80,10 +87,10 @@ def triton_version() -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kernel is compiled for."""
+    """The properties of a call that a kernel is compiled for."""
 
     way: str
-    block: bool
+    recurrence: Recurrence
     gate: str | None
     m: int
     dtypes: tuple[torch.dtype, torch.dtype]
@@ -101,7 +108,7 @@ class Kind:
         dtype = str(self.dtypes[0]).removeprefix("torch.")
         return ", ".join(
             [
-                f"{self.way} of {op_name(self.block, self.gate)}",
+                f"{self.way} of {op_name(self.recurrence, self.gate)}",
                 f"gate {self.gate}",
                 f"m = {self.m}",
                 dtype,
@@ -110,25 +117,28 @@ class Kind:
         )
 
 
-def kind_of(call: Call, way: str, plan: Plan) -> Kind:
-    cu_seqlens, mask, reverse = call.sequences
-    dtypes = (call.X.dtype, call.x.dtype)
-    optional = (call.h0 is not None, cu_seqlens is not None, mask is not None)
+def kind_of(call: ScanCall, way: str, plan: Plan) -> Kind:
+    """The kind of a call."""
     return Kind(
         way,
-        call.block,
+        call.recurrence,
         call.gate,
         call.m,
-        dtypes,
-        *optional,
-        reverse,
-        plan.chunk > 0,
-        call.x.device,
+        (call.X.dtype, call.x.dtype),
+        initial=call.h0 is not None,
+        packed=call.cu_seqlens is not None,
+        masked=call.mask is not None,
+        reverse=call.reverse,
+        chunked=plan.chunk > 0,
+        device=call.x.device,
     )
 
 
-def takes(call: Call, way: str) -> bool:
-    """Whether a kernel computes `call`; if not, the reason is told once."""
+def supports(call: ScanCall, way: str) -> bool:
+    """True if a kernel computes `call`; if not, a warning gives the reason once."""
+    if call.gate not in SUPPORTED_GATES:
+        tell(f"GPU kernels do not have the gate function {call.gate!r}")
+        return False
     if call.m > MAX_SIZE:
         tell(f"GPU kernels go up to m = {MAX_SIZE}, got m = {call.m}")
         return False
@@ -145,6 +155,7 @@ def takes(call: Call, way: str) -> bool:
 
 
 def tell(reason: str) -> None:
+    """Warn once that plain torch computes a scan, and why."""
     if reason not in TOLD:
         TOLD.add(reason)
         warnings.warn(
@@ -153,15 +164,15 @@ def tell(reason: str) -> None:
 
 
 def is_capturing(x: Tensor) -> bool:
-    """Whether a CUDA graph is being captured, when nothing can be compared."""
+    """True while a CUDA graph is captured, when results cannot be compared."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def verdict(kind: Kind) -> str:
-    """Why the kernel of this kind fails, empty if a tiny scan comes out as in plain torch."""
+    """Why the kernel of this kind fails, empty if a tiny scan agrees with plain torch."""
     try:
         ours, plain = run_tiny(kind)
-    except Exception as error:  # whatever the compiler or the driver raise
+    except Exception as error:  # any error of the compiler or the driver
         return f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else 'without a message'}"
     tolerance = max(TOLERANCE[dtype] for dtype in kind.dtypes)
     worst = max(relative(y, truth) for y, truth in zip(ours, plain, strict=True))
@@ -173,16 +184,16 @@ def verdict(kind: Kind) -> str:
 
 
 def relative(y: Tensor, truth: Tensor) -> float:
-    """The norm of the difference over that of the truth; infinite where either is not finite."""
+    """The norm of the difference over that of the truth; infinite if either is not finite."""
     error = ((y.double() - truth.double()).norm() / truth.double().norm().clamp(min=1e-30)).item()
     return float("inf") if math.isnan(error) else error
 
 
 def run_tiny(kind: Kind) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """What the kernel makes of a small scan of this kind, in chunks of two steps if chunked, and plain torch of the same in float64."""
+    """A small scan of this kind by the kernel, in chunks of two steps if chunked, and by plain torch in float64."""
     call, dh, dh_final = tiny_call(kind)
     plan = replace(plan_of(call), chunk=2 if kind.chunked else 0)
-    exact = replace(call, X=call.X.double(), x=call.x.double())  # which no kernel computes
+    exact = replace(call, X=call.X.double(), x=call.x.double())  # no kernel computes float64
     h, final = plain_forward(exact)
     if kind.way == "forward":
         return run_forward(call, plan), (h, final)
@@ -192,45 +203,41 @@ def run_tiny(kind: Kind) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     )
 
 
-def tiny_call(kind: Kind) -> tuple[Call, Tensor, Tensor]:
+def tiny_call(kind: Kind) -> tuple[ScanCall, Tensor, Tensor]:
     """A scan of seven steps with three blocks, and gradients of its outputs."""
     generator = torch.Generator().manual_seed(0)
-    B, T, n, m = (1 if kind.packed else 2), 7, 3, kind.m
+    B = 1 if kind.packed else 2
+    T, n, m = 7, 3, kind.m
 
     def draw(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator).to(kind.device)
 
-    driver = (B, T, n, m) if kind.block else (B, T, n)
+    driver = (B, T, n, m) if kind.recurrence.is_block else (B, T, n)
     X = draw(*driver, m + (kind.gate is not None)) / (
         1 if kind.gate not in (None, "none") else m + 1
     )
     cu_seqlens = torch.tensor([0, 4, 4, T], device=kind.device) if kind.packed else None
     mask = (torch.arange(B * T).view(B, T) % 3 != 1).to(kind.device) if kind.masked else None
-    sequences = Sequences(cu_seqlens, mask, kind.reverse)
     x = draw(*driver).to(kind.dtypes[1])
-    state = (sequences.count(x), n, m)
-    call = Call(
-        kind.block,
-        kind.gate,
-        X.to(kind.dtypes[0]),
-        x,
-        draw(*state) if kind.initial else None,
-        sequences,
-    )
+    state = (Sequences(cu_seqlens).count(x), n, m)
+    h0 = draw(*state) if kind.initial else None
+    X = X.to(kind.dtypes[0])
+    call = ScanCall(kind.recurrence, kind.gate, X, x, h0, cu_seqlens, mask, kind.reverse)
     return call, draw(*driver).to(output_dtype(call.X, x)), draw(*state)
 
 
-def plan_of(call: Call) -> Plan:
+def plan_of(call: ScanCall) -> Plan:
     """How the scan is laid out on its device."""
-    T, cu_seqlens = call.x.shape[1], call.sequences.cu_seqlens
-    longest = T if cu_seqlens is None or T < 4 * SHORTEST else longest_of(cu_seqlens, T)
+    longest = call.x.shape[1]
+    if call.cu_seqlens is not None and longest >= 4 * SHORTEST:
+        longest = longest_of(call.cu_seqlens, longest)
     processors, warp = device_size(call.x.device)
     return make_plan(
-        call.sequences.count(call.x),
+        call.count,
         longest,
         call.x.shape[2],
         call.m,
-        block=call.block,
+        recurrence=call.recurrence,
         processors=processors,
         warp=warp,
     )
@@ -238,7 +245,7 @@ def plan_of(call: Call) -> Plan:
 
 @cache
 def device_size(device: torch.device) -> tuple[int, int]:
-    """Processors of a GPU, and lanes of a warp; on the CPU, which Triton's interpreter uses, those of the smallest."""
+    """Processors of a GPU, and lanes of a warp; on the CPU, for Triton's interpreter, those of the smallest GPU."""
     if device.type != "cuda":
         return 1, 32
     properties = torch.cuda.get_device_properties(device)
@@ -246,7 +253,7 @@ def device_size(device: torch.device) -> tuple[int, int]:
 
 
 def longest_of(cu_seqlens: Tensor, T: int) -> int:
-    """The longest of packed sequences, after checking their bounds; read from the device once for as long as the tensor is unchanged."""
+    """The length of the longest packed sequence, after checking the bounds; read from the device once until the tensor changes."""
     if cu_seqlens.is_inference():
         return longest_checked(cu_seqlens, T)
     known = LONGEST.get(cu_seqlens)
@@ -261,66 +268,60 @@ def longest_checked(cu_seqlens: Tensor, T: int) -> int:
     return max((b - a for a, b in pairwise(bounds)), default=0)
 
 
-def forward(call: Call) -> Pair:
-    if call.sequences.cu_seqlens is not None:
-        longest_of(call.sequences.cu_seqlens, call.x.shape[1])
+def forward(call: ScanCall) -> Pair:
+    if call.cu_seqlens is not None:
+        longest_of(call.cu_seqlens, call.x.shape[1])
     return run_forward(call, plan_of(call))
 
 
-def backward(call: Call, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
+def backward(call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
     return run_backward(call, h, dh, dh_final, plan_of(call))
 
 
-def run_forward(call: Call, plan: Plan) -> Pair:
+def run_forward(call: ScanCall, plan: Plan) -> Pair:
+    """(h, final) by the kernel."""
     from statemix.kernels.gpu import scans
 
-    problem = scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences, plan)
     with torch.cuda.device_of(call.x):
-        return scans.forward(problem, output_dtype(call.X, call.x))
+        return scans.forward(call, plan, output_dtype(call.X, call.x))
 
 
-def run_backward(call: Call, h: Tensor, dh: Tensor, dh_final: Tensor, plan: Plan) -> Gradients:
+def run_backward(call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor, plan: Plan) -> Gradients:
+    """(dX, dx, dh0) by the kernel."""
     from statemix.kernels.gpu import scans
 
-    problem = scans.problem(call.block, call.gate, call.X, call.x, call.h0, *call.sequences, plan)
     with torch.cuda.device_of(call.x):
-        return scans.backward(
-            problem, h, dh, dh_final, broken_lags(call, h), (call.X.dtype, call.x.dtype)
-        )
+        return scans.backward(call, plan, h, dh, dh_final, broken_lags(call, h))
 
 
-def broken_lags(call: Call, h: Tensor) -> Tensor | None:
-    """The states that enter each step of a masked companion scan; elsewhere a kernel finds them in h itself."""
-    if call.block or call.sequences.mask is None:
+def broken_lags(call: ScanCall, h: Tensor) -> Tensor | None:
+    """The states that enter each step of a masked companion scan; in other scans a kernel reads them from h."""
+    if call.recurrence.is_block or call.mask is None:
         return None
+    sequences = Sequences(call.cu_seqlens, call.mask, call.reverse)
     h = h.float()
-    state = (
-        h.new_zeros((call.sequences.count(h), h.shape[2], call.m))
-        if call.h0 is None
-        else call.h0.float()
-    )
-    return previous(lagged(h, state, call.sequences), state, call.sequences)
+    state = state_or_zero(call.h0, h, call.m, torch.float32, sequences)
+    return previous(lagged(h, state, sequences), state, sequences)
 
 
-SCANS_IN_TRITON = Scans(takes, forward, backward)
+SCANS_IN_TRITON = Scans(supports, forward, backward)
 
 
 def check_all(device: torch.device) -> None:
-    """Check the kernels of every scan once, at m = 4 in float32, with softmax where there are gates, and withdraw those that fail."""
+    """Check the kernels of every scan once, at m = 4 in float32 with softmax gates, and withdraw those that fail."""
     if unavailable():
         return
-    for block, gate, way in product(SCANS.values(), (None, "softmax"), ("forward", "backward")):
-        kind = Kind(
-            way, block, gate, 4, (torch.float32,) * 2, True, False, False, False, False, device
-        )
+    dtypes = (torch.float32, torch.float32)
+    for recurrence, gate, way in product(Recurrence, (None, "softmax"), ("forward", "backward")):
+        kind = Kind(way, recurrence, gate, 4, dtypes, True, False, False, False, False, device)
         VERDICTS.setdefault(kind, verdict(kind))
         if VERDICTS[kind]:
-            op = op_name(block, gate) + ("" if way == "forward" else "_backward")
+            op = op_name(recurrence, gate) + ("" if way == "forward" else "_backward")
             withdraw(op, "cuda", f"failed its self-check: {VERDICTS[kind]}")
 
 
 def describe() -> str:
-    """Which Triton computes scans on GPUs, or why none does, and which kernels failed in this process."""
+    """The version of Triton that computes scans on GPUs, or why none does, and the kernels that failed in this process."""
     if reason := unavailable():
         return reason
     failed = [str(kind) for kind, why in VERDICTS.items() if why]

@@ -1,0 +1,40 @@
+"""The tensors behind a layer's projections: the one place that looks at hooks and parametrisations."""
+
+from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.utils.parametrize import is_parametrized
+
+from statemix.ops.dispatch.layer import Weights
+
+__all__ = ["has_hooks", "is_altered", "plain_weights"]
+
+
+def plain_weights(W_g: nn.Module, W_v: nn.Module, W_o: nn.Module) -> Weights | None:
+    """The tensors of a layer's projections if they are plain `nn.Linear`s; None if a fused op would skip code that users added."""
+    if _has_any_global_hook() or not (_is_plain(W_g) and _is_plain(W_v) and _is_plain(W_o)):
+        return None
+    if W_g.bias is None or W_v.bias is not None or W_o.bias is not None:
+        return None
+    return Weights(W_g.weight, W_g.bias, W_v.weight, W_o.weight)
+
+
+def is_altered(module: nn.Module) -> bool:
+    """True if a module or a part of it has hooks or parametrisations."""
+    return any(has_hooks(part) or is_parametrized(part) for part in module.modules())
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """True if a forward or backward hook is registered on the module itself."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """True for an `nn.Linear` with plain parameters, no hooks, and its own forward."""
+    if type(module) is not nn.Linear or has_hooks(module) or "forward" in vars(module):
+        return False
+    return all(type(p) is nn.Parameter for p in module.parameters())

@@ -1,0 +1,119 @@
+"""The compiled CPU scans and layers in front of the plain ones, up to the library's largest m."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from statemix.kernels.calls import ScanCall
+from statemix.kernels.cpu import layer, pool, scans
+from statemix.kernels.cpu.library import Library, Missing, load
+from statemix.kernels.lanes import sizes_of
+from statemix.ops.dispatch.layer_op import (
+    LAYER_KERNELS,
+    LayerCall,
+    LayerKernel,
+    find_layer_kernel,
+    layer_call,
+)
+from statemix.ops.dispatch.registry import BODIES, Gradients, Pair, register_kernel
+from statemix.ops.dispatch.scans import Scans, register_scans
+from statemix.ops.segments import checked_bounds
+
+__all__ = ["install"]
+
+
+def install() -> None:
+    """Register the compiled scans and layers on the CPU, if the library is there."""
+    library = load()
+    if isinstance(library, Missing):
+        return
+    label = f"C++, {library.instruction_set}"
+    register_scans("cpu", _scans_of(library), label)
+    register_kernel("recurrent_layer", "cpu", _layer_forward(library), label)
+    register_kernel("recurrent_layer_backward", "cpu", _layer_backward(library), label)
+    gates = frozenset(gate for gate in scans.SUPPORTED_GATES if gate is not None)
+    LAYER_KERNELS["cpu"] = LayerKernel(library.max_size, gates, _saved_shapes)
+
+
+def _scans_of(library: Library) -> Scans:
+    """The library's scans."""
+
+    def supports(call: ScanCall, way: str) -> bool:
+        return call.m <= library.max_size and call.gate in scans.SUPPORTED_GATES
+
+    def forward(call: ScanCall) -> Pair:
+        if call.cu_seqlens is not None:
+            checked_bounds(call.cu_seqlens, call.x.shape[1])
+        return scans.forward(library, call)
+
+    def backward(call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
+        return scans.backward(library, call, h, dh, dh_final)
+
+    return Scans(supports, forward, backward)
+
+
+def _layer_forward(library: Library) -> Callable[..., Any]:
+    def kernel(*arguments):
+        *call_arguments, keep = arguments
+        call = layer_call(*call_arguments)
+        if find_layer_kernel(call) is None:
+            return BODIES["recurrent_layer"](*arguments)
+        y, final, kept = layer.forward(*_prepared(library, call), keep)
+        shape = (*call.inputs.steps.shape[:2], call.weights.W_o.shape[0])
+        return pool.reshaped(y, shape), final, kept.gates, kept.h, kept.entries
+
+    return kernel
+
+
+def _layer_backward(library: Library) -> Callable[..., Any]:
+    def kernel(dy, dfinal, *arguments):
+        *call_arguments, gates, h, entries = arguments
+        call = layer_call(*call_arguments)
+        if find_layer_kernel(call) is None:
+            return BODIES["recurrent_layer_backward"](dy, dfinal, *arguments)
+        kept = layer.Kept(gates, h, entries)
+        d = layer.backward(*_prepared(library, call), _flat(dy), dfinal, kept)
+        # Compiled code relies on strides, and these may be views.
+        weights = (w.contiguous() for w in (d.W_g, d.c, d.W_v, d.W_o))
+        return pool.reshaped(d.x, tuple(call.inputs.x.shape)), *weights, d.h0
+
+    return kernel
+
+
+def _prepared(
+    library: Library, call: LayerCall
+) -> tuple[layer.Layer, layer.Rows | layer.Table, Tensor | None, list[int], Tensor | None]:
+    """The arguments that the library's forward and backward share: layer, source of gates, h0, bounds and mask."""
+    x, tokens = call.inputs
+    cu_seqlens, mask, _ = call.sequences
+    own = layer.make_layer(library, call.recurrence, call.gate, call.weights)
+    bounds = _flat_bounds(call.inputs.steps, cu_seqlens)
+    source = layer.source_of(own, _flat(x), None if tokens is None else tokens.flatten())
+    h0 = None if call.h0 is None else scans.as_input(call.h0)
+    return own, source, h0, bounds, None if mask is None else mask.flatten().contiguous()
+
+
+def _saved_shapes(call: LayerCall, keep: bool) -> tuple[tuple[int, ...], ...]:
+    """The shapes of gates, h and entries, as `layer.forward` returns them."""
+    n, m = call.weights.state_shape(call.recurrence)
+    sizes = sizes_of(n, m, recurrence=call.recurrence, gate=call.gate)
+    N = call.inputs.steps.shape[0] * call.inputs.steps.shape[1]
+    if not keep:
+        return (0,), (0,), (-(-N // layer.STEPS), n, m)
+    rows = N if call.inputs.tokens is None else call.inputs.x.shape[0]
+    return (rows, sizes.inputs), (N, sizes.states), (0, n, m)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(B, T, d) on one axis of time; a table stays as it is."""
+    if x.numel():
+        return x.reshape(-1, x.shape[-1])
+    return x.new_zeros((math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _flat_bounds(steps: Tensor, cu_seqlens: Tensor | None) -> list[int]:
+    """The bounds of all sequences on that axis."""
+    B, T = steps.shape[:2]
+    return [b * T for b in range(B + 1)] if cu_seqlens is None else checked_bounds(cu_seqlens, T)

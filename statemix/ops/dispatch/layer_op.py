@@ -1,0 +1,294 @@
+"""A recurrent layer as one op: projections, gates, scan and readout.
+
+    gates[t] = W_g x[t] + c,    v[t] = W_v x[t],    s = scan(gates, v, h0),    y[t] = W_o s[t]
+
+The gates never leave the op, so a kernel may order them as it likes and need not keep them.  With `keep` false only states are saved
+for the backward pass, which recomputes the gates in chunks along the time axis.
+
+    y, final, *saved = statemix::recurrent_layer(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+
+With `tokens` (B, T), x is a table (V, d) whose rows they name: the gates are computed once per row.
+
+`block` selects the block recurrence; otherwise the companion recurrence runs, and the readout sees its last m outputs.  The body here
+serves every device and dtype, and never keeps gates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from statemix.kernels.calls import Recurrence, Weights
+from statemix.ops.dispatch.registry import OPS, Pair, define_gradient, define_op, in_transform
+from statemix.ops.expanded import expanded_companion_scan
+from statemix.ops.gated import gated_block_scan
+from statemix.ops.precision import state_dtype
+from statemix.ops.segments import Sequences
+
+__all__ = [
+    "LAYER_KERNELS",
+    "Inputs",
+    "LayerCall",
+    "LayerKernel",
+    "find_layer_kernel",
+    "layer_call",
+    "recurrent_layer",
+    "reference",
+]
+
+STEPS = 4096  # per chunk of the plain body, over all sequences
+
+
+class Inputs(NamedTuple):
+    """The inputs of a layer: x (B, T, d), or the rows of a table x (V, d) that `tokens` (B, T) name."""
+
+    x: Tensor
+    tokens: Tensor | None = None
+
+    @property
+    def steps(self) -> Tensor:
+        """A tensor whose first two axes are B and T."""
+        return self.x if self.tokens is None else self.tokens
+
+    def at(self, steps: slice) -> "Inputs":
+        """A chunk of time."""
+        if self.tokens is None:
+            return Inputs(self.x[:, steps])
+        return Inputs(self.x, self.tokens[:, steps])
+
+    def look_up(self, y: Tensor) -> Tensor:
+        """A function y of x, at every step."""
+        return y if self.tokens is None else F.embedding(self.tokens, y)
+
+
+class LayerCall(NamedTuple):
+    """One call of a layer."""
+
+    inputs: Inputs
+    weights: Weights
+    h0: Tensor | None
+    sequences: Sequences
+    gate: str
+    recurrence: Recurrence
+
+    @property
+    def states_shape(self) -> tuple[int, int, int]:
+        """(S, n, m)."""
+        return self.sequences.count(self.inputs.steps), *self.weights.state_shape(self.recurrence)
+
+
+def layer_call(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block) -> LayerCall:
+    """The call that the op's arguments describe."""
+    return LayerCall(
+        Inputs(x, tokens),
+        Weights(W_g, c, W_v, W_o),
+        h0,
+        Sequences(cu_seqlens, mask),
+        gate,
+        Recurrence.BLOCK if block else Recurrence.COMPANION,
+    )
+
+
+def recurrent_layer(call: LayerCall, *, keep: bool) -> Pair:
+    """(y, final state) of a layer, from inputs that the layer has checked."""
+    if in_transform():
+        return reference(call)
+    inputs, weights, h0, (cu_seqlens, mask, _), gate, recurrence = call
+    y, final, *_ = torch.ops.statemix.recurrent_layer(
+        *inputs, *weights, h0, cu_seqlens, mask, gate, recurrence.is_block, keep
+    )
+    return y, final
+
+
+def reference(call: LayerCall) -> Pair:
+    """The same in differentiable torch and scans."""
+    inputs, (W_g, c, W_v, W_o), h0, sequences, gate, recurrence = call
+    gates = inputs.look_up(F.linear(inputs.x, W_g, c))
+    v = inputs.look_up(F.linear(inputs.x, W_v))
+    n, m = call.weights.state_shape(recurrence)
+    options = sequences._asdict()
+    if recurrence.is_block:
+        gates = gates.unflatten(2, (n, m, m + 1))
+        s, final = gated_block_scan(gates, v.unflatten(2, (n, m)), h0, gate=gate, **options)
+    else:
+        gates = gates.unflatten(2, (n, m + 1))
+        s, final = expanded_companion_scan(gates, v, h0, gate=gate, **options)
+    return F.linear(s.flatten(2), W_o), final
+
+
+@dataclass(frozen=True)
+class LayerKernel:
+    """A device's kernel for float32 layers: its largest m, its gate functions, and the shapes that it saves for the backward pass."""
+
+    max_size: int
+    gates: frozenset[str]
+    saved_shapes: Callable[[LayerCall, bool], tuple[tuple[int, ...], ...]]
+
+
+LAYER_KERNELS: dict[str, LayerKernel] = {}
+
+
+def find_layer_kernel(call: LayerCall) -> LayerKernel | None:
+    """The kernel that computes this layer, None if there is none."""
+    x = call.inputs.x
+    kernel = LAYER_KERNELS.get(x.device.type)
+    if kernel is None or x.dtype != torch.float32:
+        return None
+    return kernel if call.weights.m <= kernel.max_size and call.gate in kernel.gates else None
+
+
+def _chunk_length(steps: Tensor) -> int:
+    """Steps of a chunk, so that it holds about STEPS steps of all sequences together."""
+    return max(1, STEPS // max(steps.shape[0], 1))
+
+
+def _chunks(call: LayerCall) -> list[tuple[slice, LayerCall]]:
+    """Cut a call along the time axis: the steps of each chunk, and the call restricted to them."""
+    length = _chunk_length(call.inputs.steps)
+    T = call.inputs.steps.shape[1]
+    cu_seqlens, mask, _ = call.sequences
+    pieces = []
+    for start in range(0, T, length):
+        steps = slice(start, min(start + length, T))
+        bounds = None if cu_seqlens is None else cu_seqlens.clamp(start, steps.stop) - start
+        real = None if mask is None else mask[:, steps].contiguous()
+        part = call._replace(inputs=call.inputs.at(steps), sequences=Sequences(bounds, real))
+        pieces.append((steps, part))
+    return pieces
+
+
+def _body(*arguments):
+    *call_arguments, _ = arguments
+    call = layer_call(*call_arguments)
+    x = call.inputs.x
+    dtype = state_dtype(x)
+    state = x.new_zeros(call.states_shape, dtype=dtype)
+    if call.h0 is not None:
+        state.copy_(call.h0)
+    y = x.new_empty((*call.inputs.steps.shape[:2], call.weights.W_o.shape[0]))
+    entries = []
+    for steps, part in _chunks(call):
+        entries.append(state)
+        y[:, steps], state = reference(part._replace(h0=state))
+    stacked = torch.stack(entries) if entries else state.new_empty((0, *call.states_shape))
+    return y, state, state.new_empty(0), state.new_empty(0), stacked
+
+
+def _body_backward(dy, dfinal, *arguments):
+    *call_arguments, _, _, entries = arguments
+    call = layer_call(*call_arguments)
+    x, tokens = call.inputs
+    dx = x.new_zeros(x.shape)
+    dstate = dfinal.clone(memory_format=torch.contiguous_format)
+    totals = [w.new_zeros(w.shape, dtype=state_dtype(w)) for w in call.weights]
+    chunks = list(zip(_chunks(call), entries.unbind(0), strict=True))
+    for (steps, part), entry in reversed(chunks):
+        with torch.enable_grad():
+            tensors = (part.inputs.x, *part.weights, entry)
+            own, *weights, h0 = leaves = [y.detach().requires_grad_() for y in tensors]
+            inputs = part.inputs._replace(x=own)
+            outputs = reference(part._replace(inputs=inputs, weights=Weights(*weights), h0=h0))
+        dpart, *parts, dstate = torch.autograd.grad(outputs, leaves, (dy[:, steps], dstate))
+        Inputs(dx, tokens).at(steps).x.add_(dpart)
+        torch._foreach_add_(totals, parts)
+    return dx, *totals, dstate
+
+
+def _saved_shapes(call: LayerCall, keep: bool) -> tuple[tuple[int, ...], ...]:
+    steps = call.inputs.steps
+    count = len(range(0, steps.shape[1], _chunk_length(steps)))
+    return (0,), (0,), (count, *call.states_shape)
+
+
+def _fake(*arguments):
+    *call_arguments, keep = arguments
+    call = layer_call(*call_arguments)
+    kernel = find_layer_kernel(call)
+    shapes = (_saved_shapes if kernel is None else kernel.saved_shapes)(call, keep)
+    x = call.inputs.x
+    y = x.new_empty((*call.inputs.steps.shape[:2], call.weights.W_o.shape[0]))
+    final = x.new_empty(call.states_shape, dtype=state_dtype(x))
+    return y, final, *(final.new_empty(shape) for shape in shapes)
+
+
+def _backward_fake(dy, dfinal, *arguments):
+    *call_arguments, _, _, _ = arguments
+    call = layer_call(*call_arguments)
+    x = call.inputs.x
+    total = [w.new_empty(w.shape, dtype=state_dtype(w)) for w in call.weights]
+    return x.new_empty(x.shape), *total, dfinal.new_empty(dfinal.shape)
+
+
+def _setup_context(ctx, inputs, output):
+    *tensors, ctx.gate, ctx.block, _ = inputs
+    ctx.mark_non_differentiable(*output[2:])
+    # Or torch would allocate zero gradients, as large as the gates, for outputs that have none.
+    ctx.set_materialize_grads(False)
+    ctx.final = output[1].shape, output[1].dtype
+    ctx.save_for_backward(*tensors, *output[2:])
+
+
+def _backward(ctx, dy, dfinal, *_):
+    *tensors, gates, h, entries = ctx.saved_tensors
+    arguments = (*tensors, ctx.gate, ctx.block)
+    call = layer_call(*arguments)
+    inputs = tensors[:7]
+    x = call.inputs.x
+    shape, dtype = ctx.final
+    if dy is None:
+        dy = x.new_zeros((*call.inputs.steps.shape[:2], call.weights.W_o.shape[0]))
+    dfinal = x.new_zeros(shape, dtype=dtype) if dfinal is None else dfinal
+    wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
+    if torch.is_grad_enabled():
+        gradients = _differentiable_gradients(call, wanted, dy, dfinal)
+    else:
+        dx, *others = torch.ops.statemix.recurrent_layer_backward(
+            dy, dfinal, *arguments, gates, h, entries
+        )
+        gradients = {0: dx, **dict(enumerate(others, 2))}  # tokens, input 1, have no gradient
+    each = [
+        gradients[i].to(inputs[i].dtype) if i in wanted and gradients[i] is not None else None
+        for i in range(len(inputs))
+    ]
+    return *each, *[None] * 5
+
+
+def _differentiable_gradients(
+    call: LayerCall, wanted: list[int], dy: Tensor, dfinal: Tensor
+) -> dict[int, Tensor]:
+    """The gradients of the wanted inputs, with a graph; inputs count x, tokens, W_g, c, W_v, W_o, h0."""
+    inputs = (*call.inputs, *call.weights, call.h0)
+    # h0 may depend on x: a view of each input cuts the path from one to the other.
+    views = {i: y.view_as(y) for i, y in enumerate(inputs) if y is not None and i in wanted}
+    own = (views.get(i, y) for i, y in enumerate(inputs))
+    cu_seqlens, mask, _ = call.sequences
+    arguments = (*own, cu_seqlens, mask, call.gate, call.recurrence.is_block)
+    outputs = reference(layer_call(*arguments))
+    found = torch.autograd.grad(
+        outputs, list(views.values()), (dy, dfinal), create_graph=True, allow_unused=True
+    )
+    return dict(zip(views, found, strict=True))
+
+
+ARGUMENTS = (
+    "Tensor x, Tensor? tokens, Tensor W_g, Tensor c, Tensor W_v, Tensor W_o, Tensor? h0, "
+    "Tensor? cu_seqlens, Tensor? mask, str gate, bool block"
+)
+define_op(
+    "recurrent_layer",
+    f"({ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _body,
+    _fake,
+)
+define_op(
+    "recurrent_layer_backward",
+    f"(Tensor dy, Tensor dfinal, {ARGUMENTS}, Tensor gates, Tensor h, Tensor entries)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _body_backward,
+    _backward_fake,
+)
+define_gradient("recurrent_layer", _backward, _setup_context)
+OPS.extend(["recurrent_layer", "recurrent_layer_backward"])

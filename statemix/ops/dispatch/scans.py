@@ -1,0 +1,124 @@
+"""A device's compiled scans in front of the plain ones.
+
+Kernels compute in float32, for inputs in float32, bfloat16 and float16.  float64, and the sizes and gate functions that a device
+does not support, run the op's plain body.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from statemix.kernels.calls import Recurrence, ScanCall
+from statemix.ops.dispatch.registry import BODIES, Gradients, Pair, register_kernel
+from statemix.ops.precision import output_dtype, state_dtype
+
+__all__ = [
+    "Recurrence",
+    "ScanCall",
+    "Scans",
+    "op_name",
+    "plain_backward",
+    "plain_forward",
+    "register_scans",
+    "run_backward",
+    "run_forward",
+]
+
+
+def op_name(recurrence: Recurrence, gate: str | None) -> str:
+    """The name of the op that computes a recurrence, with a gate function or without."""
+    return f"{'' if gate is None else 'gated_'}{recurrence.value}_scan"
+
+
+@dataclass(frozen=True)
+class Scans:
+    """A device's kernels: `supports(call, way)`, (h, final) of a call, and (dX, dx, dh0) from (call, h, dh, dh_final)."""
+
+    supports: Callable[[ScanCall, str], bool]
+    forward: Callable[[ScanCall], Pair]
+    backward: Callable[[ScanCall, Tensor, Tensor, Tensor], Gradients]
+
+
+def register_scans(device: str, scans: Scans, label: str) -> None:
+    """Put `scans` in front of the plain bodies of all eight ops on `device`."""
+    for recurrence in Recurrence:
+        name = op_name(recurrence, None)
+        register_kernel(name, device, _ungated_forward(scans, recurrence), label)
+        register_kernel(f"{name}_backward", device, _ungated_backward(scans, recurrence), label)
+        register_kernel(f"gated_{name}", device, _gated_forward(scans, recurrence), label)
+        register_kernel(f"gated_{name}_backward", device, _gated_backward(scans, recurrence), label)
+
+
+def _ungated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
+    def kernel(X, x, h0, *sequences):
+        return run_forward(scans, ScanCall(recurrence, None, X, x, h0, *sequences))
+
+    return kernel
+
+
+def _gated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
+    def kernel(gates, v, h0, cu_seqlens, mask, reverse, gate):
+        call = ScanCall(recurrence, gate, gates, v, h0, cu_seqlens, mask, reverse)
+        return run_forward(scans, call)
+
+    return kernel
+
+
+def _ungated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
+    def kernel(dh, dh_final, X, h, h0, *sequences):
+        # With given coefficients no gradient depends on the driver; h has its shape and replaces it.
+        call = ScanCall(recurrence, None, X, h, h0, *sequences)
+        return run_backward(scans, call, h, dh, dh_final)
+
+    return kernel
+
+
+def _gated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
+    def kernel(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
+        call = ScanCall(recurrence, gate, gates, v, h0, cu_seqlens, mask, reverse)
+        return run_backward(scans, call, h, dh, dh_final)
+
+    return kernel
+
+
+def _has_kernel(scans: Scans, call: ScanCall, way: str) -> bool:
+    return state_dtype(call.X, call.x) == torch.float32 and scans.supports(call, way)
+
+
+def run_forward(scans: Scans, call: ScanCall) -> Pair:
+    """(h, final) by the kernel if it supports the call, else by the plain body."""
+    if not _has_kernel(scans, call, "forward"):
+        return plain_forward(call)
+    h, final = scans.forward(call)
+    return h.to(output_dtype(call.X, call.x)), final
+
+
+def run_backward(
+    scans: Scans, call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor
+) -> Gradients:
+    """(dX, dx, dh0) by the kernel if it supports the call, else by the plain body."""
+    if not _has_kernel(scans, call, "backward"):
+        return plain_backward(call, h, dh, dh_final)
+    dX, dx, dh0 = scans.backward(call, h, dh, dh_final)
+    return dX.to(call.X.dtype), dx.to(call.x.dtype), dh0
+
+
+def plain_forward(call: ScanCall) -> Pair:
+    """Run the op's plain body."""
+    return BODIES[op_name(call.recurrence, call.gate)](call.X, call.x, call.h0, *_options(call))
+
+
+def plain_backward(call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
+    """Run the backward op's plain body."""
+    body = BODIES[f"{op_name(call.recurrence, call.gate)}_backward"]
+    inputs = (call.X, h) if call.gate is None else (call.X, call.x, h)
+    return body(dh, dh_final, *inputs, call.h0, *_options(call))
+
+
+def _options(call: ScanCall) -> tuple[Any, ...]:
+    """The last arguments of an op."""
+    sequences = (call.cu_seqlens, call.mask, call.reverse)
+    return sequences if call.gate is None else (*sequences, call.gate)

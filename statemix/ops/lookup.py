@@ -1,0 +1,46 @@
+"""Inputs that are rows of a small table: x[b, t] = table[tokens[b, t]].
+
+A function f of single steps commutes with the lookup, f(table[tokens]) = f(table)[tokens].  If there are more tokens than rows,
+the right-hand side is faster: a layer computes the gates of every row once and looks them up.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["Lookup", "at_each_step", "gather", "map_rows", "steps_of"]
+
+
+class Lookup(NamedTuple):
+    """The inputs table[tokens], with table (V, d) and integer tokens (B, T), not gathered yet."""
+
+    table: Tensor
+    tokens: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """(B, T, d)."""
+        return torch.Size((*self.tokens.shape, self.table.shape[-1]))
+
+
+def gather(x: Tensor | Lookup) -> Tensor:
+    """The inputs as a tensor (B, T, d)."""
+    return F.embedding(x.tokens, x.table) if isinstance(x, Lookup) else x
+
+
+def steps_of(x: Tensor | Lookup) -> Tensor:
+    """A tensor whose first two axes are B and T."""
+    return x.tokens if isinstance(x, Lookup) else x
+
+
+def map_rows(f: Callable[[Tensor], Tensor], x: Tensor | Lookup) -> Tensor | Lookup:
+    """f(x), applied to the rows of a table before they are looked up."""
+    return Lookup(f(x.table), x.tokens) if isinstance(x, Lookup) else f(x)
+
+
+def at_each_step(f: Callable[[Tensor], Tensor], x: Tensor | Lookup) -> Tensor:
+    """f(x) at every step, computed once for each row of a table."""
+    return gather(map_rows(f, x))
