@@ -1,4 +1,4 @@
-"""Facts about states that mix, each of which can be run."""
+"""Mathematical facts about states that mix, checked numerically."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ from statemix.ops import gated_block_scan
 from statemix.tasks import find_task
 from statemix.tasks.groups import elements
 
-LOUD = 60.0  # a raw gate that leaves nothing to the others
+LOUD = 60.0  # a raw gate so large that the others vanish
 
 
 def layer_with_loud_gates(make, d=6, scale=3.0, gate="softmax"):
@@ -65,17 +65,19 @@ def test_duality(name, gate):
 
 
 @pytest.mark.parametrize("m", [2, 3, 5])
-def test_attention_of_a_block_mixes_and_of_a_channel_does_not(m):
+def test_attention_of_a_block_mixes_but_that_of_a_channel_does_not(m):
     x = torch.randn(1, 6, 6, dtype=torch.float64)
     block = layer_attention(layer_with_loud_gates(LAYERS[f"bdlru m{m}"]), x)
-    assert (block[0, 0, 3, 1].abs() > 1e-12).all()  # every state of a block sees every input of it
+    assert (
+        block[0, 0, 3, 1].abs() > 1e-12
+    ).all()  # each state depends on all of its block's inputs
     single = layer_attention(layer_with_loud_gates(LAYERS["bdlru m1"]), x)
     assert single.shape[-2:] == (1, 1)
     channel = layer_attention(layer_with_loud_gates(LAYERS[f"hlru m{m}"]), x)
-    assert not channel[..., 1:].any()  # the input enters the first row alone
+    assert not channel[..., 1:].any()  # the input enters only the first row
 
 
-def test_closed_form_for_two():
+def test_closed_form_for_blocks_of_two():
     rng = np.random.default_rng(0)
     matrices = rng.normal(size=(500, 2, 2))
     ours = eigenvalues_of_two(torch.from_numpy(matrices)).numpy()
@@ -88,7 +90,7 @@ def test_closed_form_for_two():
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
-def test_spectra_follow_numpy(m):
+def test_spectra_agree_with_numpy(m):
     layer = layer_with_loud_gates(LAYERS[f"hlru m{m}"])
     x = torch.randn(2, 5, 6, dtype=torch.float64)
     found = eigenvalues(transitions(layer, x)).numpy()
@@ -102,7 +104,7 @@ def test_spectra_follow_numpy(m):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_radii_stay_within_their_bound(name):
+def test_spectral_radii_stay_within_the_bound(name):
     layer = layer_with_loud_gates(LAYERS[name])
     x = torch.randn(3, 7, 6, dtype=torch.float64)
     spectrum, bound = Spectrum(eigenvalues(transitions(layer, x))), radius_bound(layer, x)
@@ -113,8 +115,8 @@ def test_radii_stay_within_their_bound(name):
         assert torch.allclose(bound, 1 - a0.amin(-1), rtol=0, atol=1e-12)
 
 
-def test_an_order_reaches_further_than_its_gates():
-    """1 − a_0 does not bound an H-LRU's eigenvalues; its m-th root does, and is attained."""
+def test_the_bound_of_hlru_is_the_mth_root_and_is_attained():
+    """1 − a_0 does not bound the eigenvalues of an H-LRU; its m-th root does."""
     layer = HLRU(4, 1, 2).double()
     x = torch.zeros(1, 1, 4, dtype=torch.float64)
     with torch.no_grad():
@@ -127,12 +129,12 @@ def test_an_order_reaches_further_than_its_gates():
 
 
 def gates_of(matrix, m):
-    """Raw gates whose softmax is a permutation matrix, and whose input gate is shut."""
+    """Raw gates whose softmax is a permutation matrix, with a closed input gate."""
     return torch.nn.functional.pad(LOUD * torch.as_tensor(matrix, dtype=torch.float32), (0, 1))
 
 
-def test_what_each_size_reaches():
-    """One state neither flips nor turns; two flip, a sign of −1, but cannot turn; three turn, by 120 degrees."""
+def test_transitions_that_each_block_size_can_represent():
+    """One state can neither flip nor rotate, two can flip (λ = −1), three can rotate by 120°."""
 
     def random(m):
         return eigenvalues(
@@ -155,7 +157,10 @@ def test_what_each_size_reaches():
 
 @pytest.mark.parametrize("n", [3, 4, 5])
 def test_a_block_of_n_solves_s_n_by_construction(n):
-    """h holds p(0) .. p(n-1) of the running product p; A[i, x(i)] = 1 makes it that of p·x; the first step writes the identity."""
+    """The state h holds p(0) .. p(n-1) of the running product p, and A[i, x(i)] = 1 yields p·x.
+
+    The first step writes the identity.
+    """
     task = find_task(f"s{n}")
     elements = list(itertools.permutations(range(n)))
     examples = task.examples(4, 2000, np.random.default_rng(0))
@@ -180,7 +185,7 @@ SMALLEST = [(2, 2, 1), (3, 3, 1), (4, 4, 1), (5, 5, 1), (2, 1, 2), (3, 3, 2), (4
 
 
 @pytest.mark.parametrize(("n", "m", "turns"), SMALLEST)
-def test_the_smallest_blocks_that_carry_a_group(n, m, turns):
+def test_the_smallest_blocks_that_represent_a_group(n, m, turns):
     found = faithful_representation(n, m, turns=turns)
     assert found is not None
     assert m == 1 or faithful_representation(n, m - 1, turns=turns) is None
@@ -193,8 +198,8 @@ def test_the_smallest_blocks_that_carry_a_group(n, m, turns):
 
 
 @pytest.mark.parametrize(("n", "m", "turns"), [(3, 3, 1), (4, 3, 2), (4, 4, 1)])
-def test_multiplies_like(n, m, turns):
-    """Transitions of a representation multiply like the group, whatever contracts them; those of a part of it do so in part."""
+def test_multiplies_like_the_group(n, m, turns):
+    """Transitions of a representation multiply like the group, even if they contract."""
     elements = list(itertools.permutations(range(n)))
     products = np.array(
         [[elements.index(tuple(x[i] for i in y)) for y in elements] for x in elements]
@@ -203,7 +208,7 @@ def test_multiplies_like(n, m, turns):
     assert found is not None
     matrices = np.stack(
         [as_matrix(found[x], m).T for x in elements]
-    )  # A_y A_x for x · y: the transposed, which multiply backwards
+    )  # transposed matrices multiply in reverse: A_y A_x for x · y
     assert multiplies_like(0.6 * matrices + 0.01, products) == 1.0
     spoilt = matrices.copy()
     spoilt[1] = spoilt[0]
@@ -211,7 +216,7 @@ def test_multiplies_like(n, m, turns):
     assert multiplies_like(np.random.default_rng(0).normal(size=matrices.shape), products) < 0.2
 
 
-def test_flops_of_a_step():
+def test_flops_per_step():
     cost = lambda mixer, **options: step_cost(ModelConfig(mixer, options, width=64))  # noqa: E731
     assert cost("bdlru", n_blocks=10, block_size=4).formula == 2 * 10 * 16 + 2 * 10
     assert cost("bdlru", n_blocks=10, block_size=4).counted == 2 * 10 * 16 + 2 * 10 * 4
@@ -231,14 +236,14 @@ def test_flops_of_a_step():
 
 
 @pytest.mark.parametrize("length", [1, 2, 2000])
-def test_two_layers_of_blocks_of_three_carry_s4(length):
-    """The construction behind experiments/fig_depth.py: exact, however long."""
+def test_two_layers_of_blocks_of_three_track_s4(length):
+    """The construction behind experiments/fig_depth.py is exact at every length."""
     examples = find_task("s4").draw(16, length, np.random.default_rng(0))
     np.testing.assert_array_equal(cascade.carry_s4(examples.inputs), examples.targets)
 
 
-def test_gates_of_the_cascade_are_gates():
-    """Rows choose one state, and blocks have three; that of the first layer depends on the input alone."""
+def test_gates_of_the_cascade_are_valid():
+    """Rows select one of three states; the first layer's gates depend on the input alone."""
     inputs = np.arange(24)[:, None]
     for A in (cascade.product_gates(inputs), cascade.bit_gates(inputs, inputs[::-1].copy())):
         assert A.shape[-2:] == (3, 3)
@@ -247,8 +252,8 @@ def test_gates_of_the_cascade_are_gates():
         assert (A.sum(-2) == 1).all()
 
 
-def test_factors_of_s4():
-    """g = v s, one way; double swaps are a normal subgroup whose numbers add bit by bit."""
+def test_s4_factorises():
+    """g = v s is unique; double swaps form a normal subgroup whose indices add bitwise."""
     pairs = [cascade.factors(g) for g in cascade.ELEMENTS]
     assert [multiply(v, s) for v, s in pairs] == cascade.ELEMENTS
     assert len(set(pairs)) == 24
@@ -262,8 +267,8 @@ def test_factors_of_s4():
 
 @pytest.mark.parametrize("length", [1, 16, 200])
 @pytest.mark.parametrize(("n", "m", "k"), [(2, 1, 2), (3, 2, 3), (4, 3, 2)])
-def test_what_blocks_too_small_to_carry_can_count(n, m, k, length):
-    """At a bounded length, with gates of a softmax: one state for S2, two for S3, three for S4."""
+def test_counting_tracks_groups_at_bounded_length(n, m, k, length):
+    """With softmax gates, one state suffices for S2, two for S3 and three for S4."""
     assert faithful_representation(n, m) is None
     examples = find_task(f"s{n}").draw(8, length, np.random.default_rng(0))
     np.testing.assert_array_equal(
@@ -271,7 +276,7 @@ def test_what_blocks_too_small_to_carry_can_count(n, m, k, length):
     )
 
 
-def test_gates_that_count_are_gates():
+def test_counting_gates_are_valid():
     gates, v = counting.counting_gates(
         list(faithful_representation(3, 2, turns=3).values()), 2, eps=0.01
     )
@@ -281,6 +286,6 @@ def test_gates_that_count_are_gates():
 
 
 @pytest.mark.parametrize(("n", "m", "k"), [(3, 1, 3), (4, 2, 4), (5, 4, 2)])
-def test_what_cannot_be_counted(n, m, k):
+def test_counting_errors(n, m, k):
     with pytest.raises(ValueError, match=f"S{n} has no copy among permutations of {m} things"):
         counting.carry_by_counting(n, m, k, np.zeros((1, 1), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Baselines: each against its recurrence written out, and all the laws of a mixer."""
+"""Baselines: each against its explicit recurrence, and against the laws of a mixer."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def pick(state, row):
 
 
 @EACH
-def test_forward_is_step_by_step(make):
+def test_forward_equals_step_by_step(make):
     mixer, x = build(make), torch.randn(2, 70, D, dtype=torch.float64)
     y, final = mixer(x)
     state, outputs = None, []
@@ -72,7 +72,7 @@ def test_forward_is_step_by_step(make):
 
 
 @EACH
-def test_split_in_two(make):
+def test_splitting_in_two_changes_nothing(make):
     mixer, x = build(make), torch.randn(2, 41, D, dtype=torch.float64)
     y, final = mixer(x)
     first, state = mixer(x[:, :17])
@@ -82,7 +82,7 @@ def test_split_in_two(make):
 
 
 @EACH
-def test_packed_is_separate(make):
+def test_packed_equals_separate_runs(make):
     mixer, lengths = build(make), [5, 0, 1, 9]
     x = torch.randn(1, 15, D, dtype=torch.float64, requires_grad=True)
     y, final = mixer(x, cu_seqlens=bounds(lengths))
@@ -98,7 +98,7 @@ def test_packed_is_separate(make):
 
 
 @EACH
-def test_masked_steps_are_not_there(make):
+def test_masked_steps_have_no_effect(make):
     mixer = build(make)
     x, mask = torch.randn(2, 12, D, dtype=torch.float64), torch.rand(2, 12) > 0.4
     mask[1] = False
@@ -118,7 +118,7 @@ PADDED = {
 
 @pytest.mark.parametrize("mask", PADDED.values(), ids=PADDED)
 @EACH
-def test_what_stands_at_masked_steps_reaches_nothing(make, mask):
+def test_values_at_masked_steps_reach_no_output_or_gradient(make, mask):
     mixer, x = build(make), torch.randn(3, 9, D, dtype=torch.float64)
 
     def everything(fill):
@@ -133,7 +133,7 @@ def test_what_stands_at_masked_steps_reaches_nothing(make, mask):
 
 
 @EACH
-def test_a_packed_sequence_of_nan_is_alone_with_it(make):
+def test_nan_in_a_packed_sequence_does_not_spread(make):
     mixer, lengths = build(make), [3, 1, 7]
     x = torch.randn(1, 11, D, dtype=torch.float64)
 
@@ -179,7 +179,7 @@ def test_a_packed_sequence_of_nan_is_alone_with_it(make):
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_options_out_of_range_are_refused(make, message):
+def test_options_out_of_range_raise(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -193,14 +193,14 @@ def test_gradients(make):
 
 
 @EACH
-def test_state_size_is_the_states_size(make):
+def test_state_size_counts_the_state(make):
     mixer = build(make)
     _, state = mixer(torch.randn(3, 4, D, dtype=torch.float64))
     assert sum(x.numel() for x in flat(state)) == 3 * mixer.state_size
 
 
 @EACH
-def test_wrong_inputs_are_named(make):
+def test_errors_name_wrong_inputs(make):
     with pytest.raises(
         ValueError,
         match=r"`x` must have the axes \(B, T, d\) with d = 6, got the shape \(2, 3, 5\)",
@@ -210,7 +210,7 @@ def test_wrong_inputs_are_named(make):
 
 @pytest.mark.parametrize("delta", [False, True], ids=["given", "delta rule"])
 @pytest.mark.parametrize("T", [1, 31, 32, 33, 100])
-def test_chunks_are_the_recurrence(T, delta):
+def test_chunks_equal_the_recurrence(T, delta):
     shape = (2, T, 3)
     q, v = torch.randn(*shape, 4, dtype=torch.float64), torch.randn(*shape, 5, dtype=torch.float64)
     k = F.normalize(torch.randn(*shape, 4, dtype=torch.float64), dim=-1)
@@ -230,8 +230,8 @@ def test_chunks_are_the_recurrence(T, delta):
 
 @pytest.mark.parametrize("how", ["weights", "autocast"])
 @EACH
-def test_bfloat16_is_nearly_the_same(make, how):
-    """Weights in bfloat16, or autocast around float32: forward, a step that goes on from its states, and gradients."""
+def test_bfloat16_is_close_to_float32(make, how):
+    """Forward, a step from the final states, and gradients, in bfloat16 and under autocast."""
     mixer, x = build(make).float(), torch.randn(2, 40, D)
     truth, _ = mixer(x)
     if how == "weights":
@@ -255,7 +255,7 @@ def test_strong_decay_stays_finite():
 
 
 def test_a_reflection_has_eigenvalue_minus_one():
-    """β = 2 reflects: the delta rule's transition I − β k kᵀ has the eigenvalue −1 on k."""
+    """At β = 2 the transition I − β k kᵀ of the delta rule has the eigenvalue −1 on k."""
     k = F.normalize(torch.randn(1, 1, 1, 3, dtype=torch.float64), dim=-1)
     S = k.reshape(1, 1, 1, 3)
     zero = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
@@ -271,7 +271,7 @@ def test_a_reflection_has_eigenvalue_minus_one():
     torch.testing.assert_close(after, -S)
 
 
-def test_lru_is_its_complex_recurrence():
+def test_lru_equals_its_complex_recurrence():
     mixer, x = build(lambda: LRU(D, 4)), torch.randn(2, 9, D, dtype=torch.float64)
     eigenvalues = torch.exp(-torch.exp(mixer.log_rate) + 1j * mixer.phase)
     b = torch.view_as_complex(mixer.W_in(x).unflatten(2, (4, 2))) * torch.exp(mixer.log_scale)
@@ -282,7 +282,7 @@ def test_lru_is_its_complex_recurrence():
     torch.testing.assert_close(mixer(x)[0], torch.stack(outputs, 1))
 
 
-def test_mamba_is_its_recurrence():
+def test_mamba_equals_its_recurrence():
     mixer, x = build(lambda: Mamba(D, d_state=3, conv=0)), torch.randn(2, 7, D, dtype=torch.float64)
     u, z = mixer.W_in(x).split(mixer.inner, -1)
     delta, B, C = mixer.W_x(u).split([mixer.rank, 3, 3], -1)
@@ -300,7 +300,7 @@ def test_mamba_is_its_recurrence():
     torch.testing.assert_close(mixer(x)[0], mixer.W_out(torch.stack(outputs, 1)))
 
 
-def test_every_baseline_has_a_name():
+def test_every_baseline_is_registered():
     names = {"lstm", "conv", "lru", "mamba", "mamba2", "deltanet", "gated_deltanet", "deltaproduct"}
     assert names <= set(layers.MIXERS)
     assert isinstance(
@@ -309,7 +309,7 @@ def test_every_baseline_has_a_name():
     )
 
 
-def test_lstm_is_its_equations():
+def test_lstm_equals_its_equations():
     mixer, x = build(lambda: LSTM(D, 5)), torch.randn(2, 7, D, dtype=torch.float64)
     cell, h, c, outputs = (
         mixer.cell,
@@ -331,7 +331,7 @@ def test_lstm_is_its_equations():
     torch.testing.assert_close(mixer(x)[0], torch.stack(outputs, 1))
 
 
-def test_conv_is_its_sum():
+def test_conv_equals_its_sum():
     mixer, x = build(lambda: Conv(D, 3)), torch.randn(2, 7, D, dtype=torch.float64)
     padded = F.pad(x, (0, 0, 2, 0))
     expected = (
@@ -340,7 +340,7 @@ def test_conv_is_its_sum():
     torch.testing.assert_close(mixer(x)[0], expected)
 
 
-def test_mamba2_is_its_recurrence():
+def test_mamba2_equals_its_recurrence():
     mixer, x = (
         build(lambda: Mamba2(D, d_state=3, head_dim=4, conv=0)),
         torch.randn(2, 40, D, dtype=torch.float64),
@@ -358,7 +358,7 @@ def test_mamba2_is_its_recurrence():
 
 
 @pytest.mark.parametrize("products", [1, 3])
-def test_deltaproduct_is_its_recurrence(products):
+def test_deltaproduct_equals_its_recurrence(products):
     mixer, x = (
         build(lambda: DeltaProduct(D, 2, 3, products=products, conv=0)),
         torch.randn(2, 40, D, dtype=torch.float64),
@@ -392,7 +392,7 @@ def test_deltaproduct_is_its_recurrence(products):
 
 
 @EACH
-def test_no_sequences(make):
+def test_empty_batches(make):
     mixer = build(make)
     packed, padded = (
         torch.randn(1, 0, D, dtype=torch.float64),
@@ -408,7 +408,7 @@ def test_no_sequences(make):
 
 
 @pytest.mark.parametrize("name", ["mamba2 bare", "gated deltanet"])
-def test_a_state_of_another_batch_is_refused(name):
+def test_a_state_of_another_batch_size_raises(name):
     mixer = build(MIXERS[name])
     _, state = mixer(torch.randn(1, 3, D, dtype=torch.float64))
     with pytest.raises(ValueError, match="The state of a batch of 2 must have the shape"):

@@ -1,4 +1,4 @@
-"""The bench command measures what it says, at sizes small enough for a test; how long anything takes is not asserted."""
+"""The bench command at small sizes; no test asserts a time."""
 
 import json
 from dataclasses import replace
@@ -62,7 +62,7 @@ def test_scan_part_times_every_rival(capsys, tmp_path):
 
 
 @needs_kernel
-def test_other_parts_of_speed(tmp_path, monkeypatch):
+def test_speed_measures_the_other_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "DRAM_SIZE", 1)
     out = tmp_path / "speed.jsonl"
     main(
@@ -93,8 +93,8 @@ def test_other_parts_of_speed(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_the_figure_of_throughput(tmp_path, monkeypatch):
-    """Measured at small sizes, and drawn."""
+def test_throughput_figure(tmp_path, monkeypatch):
+    """Throughput is measured at small sizes, and drawn."""
     for name, value in {
         "BLOCKS": 8,
         "LENGTH": 12,
@@ -156,7 +156,7 @@ def test_models_of_the_training_step_are_the_same_model():
 
 
 def test_rivals_compute_the_same_scan():
-    """A rival that computed something else would be no rival."""
+    """Timings are comparable only if all rivals compute the same scan."""
     gates, v = rivals.inputs((2, 9, 3, 4))
     truth = rivals.ours(gates, v)
     for scan in (rivals.by_hop_scan, rivals.by_loop):
@@ -179,7 +179,7 @@ def test_optional_rivals_compute_the_same_gradient(package, names):
             )
 
 
-def test_rivals_that_are_not_installed_are_left_out(monkeypatch, capsys):
+def test_rivals_that_are_not_installed_are_skipped(monkeypatch, capsys):
     monkeypatch.setattr(rivals, "find_spec", lambda name: None)
     assert rivals.available(("loop", "jax scan")) == ["loop"]
     printed = capsys.readouterr().err
@@ -252,7 +252,7 @@ def test_saturated_permutations_are_exact():
     )
 
 
-def test_a_contest_is_over_its_reference():
+def test_a_contest_reports_ratios_to_its_reference():
     rows = hold(
         Contest("x", "y", "b", {"a": lambda: sum(range(20000)), "b": lambda: sum(range(20000))}),
         rounds=3,
@@ -264,7 +264,7 @@ def test_a_contest_is_over_its_reference():
     assert rows[0].ratio == rows[0].value / rows[1].value
 
 
-def test_an_entrant_that_fails_is_left_out(capsys):
+def test_a_failing_entrant_is_skipped(capsys):
     def fail():
         raise AssertionError("a stride\nand a page of reasons")
 
@@ -275,7 +275,7 @@ def test_an_entrant_that_fails_is_left_out(capsys):
         hold(Contest("x", "y", "a", {"a": fail, "b": lambda: None}), rounds=1)
 
 
-def test_what_was_measured_before_a_failure_is_kept(monkeypatch, tmp_path):
+def test_measurements_before_a_failure_are_kept(monkeypatch, tmp_path):
     def results(config, part):
         yield [Row(part, "first", "a", 1, 1.0, "ms", "a", 1.0, 1)], 0
         raise RuntimeError("out of memory")
@@ -314,12 +314,12 @@ def test_what_was_measured_before_a_failure_is_kept(monkeypatch, tmp_path):
         (["error", "--out", "no/such/folder/x.jsonl"], "cannot write to --out"),
     ],
 )
-def test_bench_refuses_before_measuring(arguments, message):
+def test_bench_checks_its_options_before_measuring(arguments, message):
     with pytest.raises(SystemExit, match=message):
         main(["bench", *arguments])
 
 
-def test_the_language_models_of_a_contest_are_of_one_size_and_one_function():
+def test_the_hop_scan_language_model_computes_the_same_loss():
     contest = lm_step.lm_contest(batch=1, length=12, vocab=64)
     losses = {name: entrant() for name, entrant in contest.entrants.items()}
     assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
@@ -327,12 +327,12 @@ def test_the_language_models_of_a_contest_are_of_one_size_and_one_function():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_missing_gpu_is_told():
+def test_a_missing_gpu_raises():
     with pytest.raises(SystemExit, match="--device cuda needs a GPU, and torch sees none"):
         main(["bench", "speed", "--device", "cuda"])
 
 
-def test_rivals_on_a_gpu_by_size():
+def test_rivals_on_a_gpu_depend_on_block_size():
     sizes = {m: (2, T, 8, m) for m, T in ((1, 64), (2, 64), (3, 60))}
     names = {
         m: [name for name in RIVALS["cuda"] if rivals.takes(name, size)]
@@ -343,8 +343,8 @@ def test_rivals_on_a_gpu_by_size():
     assert not rivals.takes("accelerated-scan", (2, 60, 8, 1))
 
 
-def test_bandwidth_over_the_copy():
-    """Where the device does not tell its bandwidth, the copy stands for it."""
+def test_bandwidth_falls_back_to_the_copy():
+    """If the device does not report its bandwidth, that of the copy is the reference."""
     copy = Row("kernel", "s", "copy", 1, 2.0, "ms", "copy", 1.0, 3)
     rows = gpu.bandwidth_rows(
         [copy, replace(copy, entrant="kernel", value=4.0, ratio=2.0)], 8_000_000

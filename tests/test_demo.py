@@ -1,4 +1,4 @@
-"""The demo, at a size for tests: it trains, prints, and writes one page that needs nothing else."""
+"""The demo at a small size: it trains, prints, and writes one self-contained page."""
 
 import re
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert "<script" not in document
 
 
-def test_page_marks_what_is_solved_and_escapes(tmp_path):
+def test_page_marks_solved_tasks_and_escapes_text(tmp_path):
     panel = Panel(
         "task <b>", "m & n", 3, 16, 1.0, 100, 0.5, [(1, 0.2), (9, 1.0)], np.array([0.5 + 0.1j, -1])
     )
@@ -57,7 +57,7 @@ def test_page_marks_what_is_solved_and_escapes(tmp_path):
 
 
 @pytest.mark.parametrize("cls", [BDLRU, HLRU])
-def test_transitions_are_what_the_layer_applies(cls):
+def test_transitions_match_the_layer(cls):
     """Without input, a step multiplies the state by its transition."""
     layer = cls(4, 3, 2).double()
     torch.nn.init.normal_(layer.W_g.weight)

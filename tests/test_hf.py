@@ -1,4 +1,4 @@
-"""The model in Hugging Face: files, every way to generate, the cache that goes back, and training."""
+"""The model in Hugging Face: files, generation, the cache and its rollback, and training."""
 
 import copy
 import json
@@ -30,13 +30,13 @@ GREEDY = {"max_new_tokens": 25, "do_sample": False, "pad_token_id": 0}
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """No progress bars, and no advice on standard error."""
+    """Silence progress bars and warnings."""
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity(logging.CRITICAL)
 
 
 def build(mixer="bdlru", seed=0, **changes):
-    """A model in double precision, whose weights are large enough that it does not just repeat itself."""
+    """A float64 model whose weights are large enough to generate varied text."""
     torch.manual_seed(seed)
     sizes = {
         "vocab_size": V,
@@ -63,7 +63,7 @@ def count_calls(model, function):
     return result, len(calls)
 
 
-def test_registered_on_import():
+def test_import_registers_the_model():
     config = AutoConfig.for_model(
         "statemix",
         mixer="lstm",
@@ -89,7 +89,7 @@ def test_saved_and_loaded(mixer, tmp_path):
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_configs_say_the_same_in_both_languages(name):
+def test_configs_convert_both_ways(name):
     assert config_from_lm(find_preset(name)).to_lm() == find_preset(name)
 
 
@@ -102,8 +102,8 @@ def test_tied_weights_stay_tied(tmp_path):
     assert torch.equal(loaded.model.head.weight, model.model.head.weight)
 
 
-def test_first_weights_are_those_of_the_language_model():
-    """Nothing draws them a second time: mixers know best how they begin."""
+def test_initial_weights_equal_those_of_the_language_model():
+    """transformers does not reinitialise them."""
     config = StatemixConfig(
         vocab_size=V,
         hidden_size=16,
@@ -120,7 +120,7 @@ def test_first_weights_are_those_of_the_language_model():
     )
 
 
-def test_weights_that_a_checkpoint_lacks_are_drawn(tmp_path):
+def test_weights_missing_in_a_checkpoint_are_initialised(tmp_path):
     model = build("mamba2")
     weights = {name: x for name, x in model.state_dict().items() if "W_out" not in name}
     model.save_pretrained(tmp_path, state_dict=weights)
@@ -130,7 +130,7 @@ def test_weights_that_a_checkpoint_lacks_are_drawn(tmp_path):
     assert torch.equal(drawn.blocks[0].mixer.W_in.weight, model.model.blocks[0].mixer.W_in.weight)
 
 
-def test_a_checkpoint_of_another_shape_is_refused(tmp_path):
+def test_a_checkpoint_of_another_shape_raises(tmp_path):
     build().save_pretrained(tmp_path)
     config = StatemixConfig.from_pretrained(tmp_path, hidden_size=24)
     with pytest.raises(RuntimeError, match="size"):
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_shape_is_refused(tmp_path):
 
 
 @EACH
-def test_greedy_is_the_models_own_choice(mixer):
+def test_greedy_search_follows_the_model(mixer):
     model, ids = build(mixer), prompt(2, 7)
     out = model.generate(ids, **GREEDY)
     assert torch.equal(out, model.generate(ids, use_cache=False, **GREEDY))
@@ -168,7 +168,7 @@ def test_chunked_prefill(mixer):
 
 
 @EACH
-def test_beams(mixer):
+def test_beam_search(mixer):
     model, ids = build(mixer), prompt(2, 7)
     beams = {**GREEDY, "num_beams": 3, "num_return_sequences": 2}
     out = model.generate(ids, **beams)
@@ -207,7 +207,7 @@ def test_continuing_from_a_cache(mixer):
 
 @EACH
 def test_assisted_decoding_is_greedy(mixer):
-    """A good assistant, a bad one, and the model itself: always the same tokens."""
+    """A good assistant, a bad one and the model itself all give the same tokens."""
     model, ids = build(mixer), prompt(1, 7)
     out = model.generate(ids, **GREEDY)
     near = build(mixer)
@@ -220,7 +220,10 @@ def test_assisted_decoding_is_greedy(mixer):
 @EACH
 @pytest.mark.parametrize("length", [7, 150])
 def test_prompt_lookup_is_greedy(mixer, length):
-    """Prompts shorter and longer than what one call keeps states of, with repetitions to be looked up and to be taken back."""
+    """Prompts shorter and longer than the recorded states of one call.
+
+    Their repetitions produce candidates that are accepted and candidates that are rejected.
+    """
     model, ids = build(mixer), prompt(1, 5).repeat(1, 30)[:, :length]
     out = model.generate(ids, **GREEDY)
     assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=6, **GREEDY), out)
@@ -228,7 +231,7 @@ def test_prompt_lookup_is_greedy(mixer, length):
 
 @EACH
 def test_recording_changes_no_output(mixer):
-    """Padding in the part of a call whose states are not kept, and in the part whose states are."""
+    """Padding occurs both where states are recorded and where they are not."""
     model, ids, mask = build(mixer), prompt(2, 90), torch.rand(2, 90) > 0.3
     cache = RecurrentCache(2)
     cache.activate_past_recording()
@@ -238,7 +241,7 @@ def test_recording_changes_no_output(mixer):
     assert len(cache.layers[0].states) == 65
 
 
-def test_more_candidates_than_a_call_usually_keeps():
+def test_more_candidates_than_recorded_states():
     model, ids = build(), prompt(1, 5).repeat(1, 60)
     out = model.generate(ids, **{**GREEDY, "max_new_tokens": 120})
     assert torch.equal(
@@ -248,7 +251,7 @@ def test_more_candidates_than_a_call_usually_keeps():
 
 @pytest.fixture(scope="module")
 def counting():
-    """A model that has learnt to count in a circle, which it does for ever."""
+    """A model trained to count in a circle, so that its text repeats."""
     torch.manual_seed(0)
     model = StatemixForCausalLM(
         StatemixConfig(
@@ -282,7 +285,7 @@ def test_prompt_lookup_halves_the_calls_on_repetitive_text(counting):
 
 @EACH
 def test_memory_is_constant(mixer):
-    """The cache holds the model's states and nothing else, after 5 tokens and after 105."""
+    """The cache holds only the model's states, after 5 tokens and after 105."""
     model, sizes = build(mixer), set()
     for tokens in (5, 105):
         out = model.generate(
@@ -293,7 +296,7 @@ def test_memory_is_constant(mixer):
     assert sizes == {2 * model.model.state_size * 8}
 
 
-def test_memory_is_constant_while_guessing(counting):
+def test_memory_is_constant_during_speculation(counting):
     ids, sizes = (torch.arange(30) % 12)[None], []
 
     def measure(module, arguments, keywords):
@@ -308,8 +311,8 @@ def test_memory_is_constant_while_guessing(counting):
 
 
 @pytest.mark.parametrize("way", ["lookup", "assisted"])
-def test_memory_is_constant_after_guessing(way):
-    """A cache that was guessed ahead with records nothing more; guessing can begin again."""
+def test_memory_is_constant_after_speculation(way):
+    """After speculation the cache stops recording states; speculation can start again."""
     model, ids = build(), prompt(1, 7)
     guess = (
         {"prompt_lookup_num_tokens": 5} if way == "lookup" else {"assistant_model": build(seed=5)}
@@ -326,8 +329,8 @@ def test_memory_is_constant_after_guessing(way):
     assert torch.equal(text, model.generate(ids, **{**GREEDY, "max_new_tokens": 70}))
 
 
-def test_a_model_that_is_saved_again_can_be_loaded_without_us(tmp_path):
-    """The few lines that `trust_remote_code` runs are written beside every config, and nothing of our source is."""
+def test_a_saved_model_loads_with_trust_remote_code(tmp_path):
+    """Each config comes with the short file for `trust_remote_code`, and no other source."""
     first, second = tmp_path / "first", tmp_path / "second"
     build().save_pretrained(first)
     AutoModelForCausalLM.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
@@ -358,8 +361,8 @@ def test_logits_of_chosen_steps():
         model(ids, labels=ids, logits_to_keep=steps)
 
 
-def test_positions_that_begin_anew_begin_a_sequence():
-    """As `DataCollatorWithFlattening` packs them."""
+def test_positions_that_restart_start_a_new_sequence():
+    """`DataCollatorWithFlattening` packs sequences this way."""
     model, lengths = build(), (4, 1, 6)
     parts = [prompt(1, length) for length in lengths]
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
@@ -375,8 +378,8 @@ def test_positions_that_begin_anew_begin_a_sequence():
 
 @EACH
 @pytest.mark.parametrize("way", ["lookup", "assisted"])
-def test_guessing_goes_on_from_a_cache(mixer, way):
-    """The tokens of greedy search, and the states of one reading of the text, no matter who wrote the text before."""
+def test_speculation_continues_from_a_cache(mixer, way):
+    """Tokens equal those of greedy search, and states those of reading the text once."""
     model, ids = build(mixer), prompt(1, 15)
     greedy = model.generate(ids, **{**GREEDY, "max_new_tokens": 40})
     guess = (
@@ -408,7 +411,7 @@ def test_guessing_goes_on_from_a_cache(mixer, way):
         )
 
 
-def test_guessing_from_a_cache_needs_the_whole_text():
+def test_speculation_from_a_cache_needs_the_full_text():
     model, ids = build(), prompt(1, 15)
     cache = model.generate(ids, **GREEDY, return_dict_in_generate=True).past_key_values
     with pytest.raises(
@@ -418,7 +421,7 @@ def test_guessing_from_a_cache_needs_the_whole_text():
 
 
 @EACH
-def test_a_cache_goes_back(mixer):
+def test_a_cache_rolls_back(mixer):
     model, ids = build(mixer), prompt(2, 30)
     cache = RecurrentCache(2)
     model(ids[:, :10], past_key_values=cache)
@@ -435,8 +438,8 @@ def test_a_cache_goes_back(mixer):
     )
 
 
-def test_a_copied_cache_is_another():
-    """One prefix, several continuations."""
+def test_a_copied_cache_is_independent():
+    """One prefix can have several continuations."""
     model, ids = build(), prompt(1, 9)
     cache = model.generate(
         ids, **{**GREEDY, "max_new_tokens": 1}, return_dict_in_generate=True
@@ -464,7 +467,7 @@ def test_rows_of_a_cache(mixer):
     torch.testing.assert_close(ours, model(rows).logits[:, 8:], rtol=1e-9, atol=1e-9)
 
 
-def test_packed_rows_do_not_meet():
+def test_packed_sequences_are_independent():
     model, lengths = build(), [4, 1, 6]
     ids = prompt(1, 11)
     packed = model(ids, cu_seq_lens_q=bounds(lengths), labels=ids)
@@ -508,7 +511,7 @@ def test_the_loss_in_chunks_and_with_checkpoints():
     assert chunked.logits is None
     torch.testing.assert_close(
         chunked.loss.float(), plain.loss
-    )  # that of transformers is always in float32
+    )  # transformers always computes its loss in float32
     torch.testing.assert_close([g.float() for g in again], [g.float() for g in truth])
 
 
@@ -575,11 +578,11 @@ def test_a_larger_vocabulary():
         (lambda m: RecurrentCache(2).crop(3), "takes minus the number of tokens to remove, got 3"),
     ],
 )
-def test_what_is_wrong_is_named(call, message):
+def test_errors_name_the_problem(call, message):
     with pytest.raises(ValueError, match=message):
         call(build())
 
 
-def test_a_cache_of_another_kind_is_refused():
+def test_a_cache_of_another_kind_raises():
     with pytest.raises(TypeError, match="must be a RecurrentCache, got DynamicCache"):
         build()(prompt(1, 3), past_key_values=transformers.DynamicCache())

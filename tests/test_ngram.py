@@ -1,4 +1,4 @@
-"""The n-gram model against its definition, counted by hand, and against itself: probabilities of all tokens sum to one."""
+"""The n-gram model against its definition, counted by hand; all probabilities sum to one."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -20,7 +20,7 @@ def random_documents(count=12, seed=0):
 
 
 def counts_by_hand(documents, order):
-    """c of every order: occurrences in the highest, different tokens before it in those below."""
+    """Counts c of every order: occurrences in the highest, distinct preceding tokens below."""
     seen = [set() for _ in range(order + 2)]
     highest = Counter()
     for document in documents:
@@ -52,7 +52,7 @@ def probability_by_hand(counts, order, history, token):
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_probabilities_are_those_of_the_definition(order):
+def test_probabilities_match_the_definition(order):
     documents = random_documents()
     model, counts = train_ngram(documents, VOCAB, EOT, order), counts_by_hand(documents, order)
     held_out = random_documents(count=3, seed=1)
@@ -76,8 +76,8 @@ def test_probabilities_of_all_tokens_sum_to_one(order):
         assert sum(each) == pytest.approx(1.0, rel=1e-12)
 
 
-def test_documents_are_apart():
-    """The first token of a document is predicted from ends alone, whatever stood in the one before."""
+def test_documents_are_independent():
+    """The first token of a document does not depend on the previous document."""
     model = train_ngram(random_documents(), VOCAB, EOT, 3)
     costs = defaultdict(set)
     for before in ([1, 2, 3], [4, 4], []):
@@ -86,7 +86,7 @@ def test_documents_are_apart():
     assert len(costs["first"]) == 1
 
 
-def test_discounts_are_chen_and_goodmans():
+def test_discounts_are_those_of_chen_and_goodman():
     n1, n2, n3, n4 = 8, 4, 3, 2
     y = n1 / (n1 + 2 * n2)
     counts = np.repeat([1, 2, 3, 4], [n1, n2, n3, n4])
@@ -98,7 +98,7 @@ def test_discounts_are_chen_and_goodmans():
         0.75,
         0.75,
         0.75,
-    ]  # too little to estimate from
+    ]  # too few counts for an estimate
 
 
 def test_longer_contexts_help_and_bytes_can_be_counted(tmp_path, capsys):
@@ -119,7 +119,7 @@ def test_longer_contexts_help_and_bytes_can_be_counted(tmp_path, capsys):
         measure_ngram(data)
 
 
-def test_tokenizers_that_lose_bytes_leave_the_other_numbers(tmp_path, capsys):
+def test_lossy_tokenizers_only_drop_the_byte_model(tmp_path, capsys):
     tokenizers = pytest.importorskip(
         "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
     )

@@ -1,4 +1,4 @@
-"""Recycled blocks for large outputs: given back when the last tensor dies, bounded, private to each process."""
+"""Memory blocks for large outputs: reused, bounded, and private to each process."""
 
 import threading
 
@@ -20,7 +20,7 @@ def fresh_pool():
     pool.limit.cache_clear()
 
 
-def test_a_block_comes_back_when_its_last_tensor_dies():
+def test_a_block_is_reused_after_its_last_tensor_is_freed():
     tensor = pool.empty(LARGE)
     assert tensor.is_contiguous()
     assert tensor.dtype == torch.float32
@@ -42,7 +42,7 @@ def test_two_tensors_never_share_a_block():
         assert (tensor == i).all()
 
 
-def test_a_much_larger_block_is_not_wasted_on_a_small_request():
+def test_small_requests_do_not_use_much_larger_blocks():
     large = pool.empty((16 * 1024, 1024))
     address = large.data_ptr()
     del large
@@ -63,7 +63,7 @@ def test_free_blocks_are_bounded(monkeypatch):
     assert 0 < sum(map(len, pool.FREE)) <= 16 << 20
 
 
-def test_switch(monkeypatch):
+def test_the_pool_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("STATEMIX_POOL", "off")
     pool.limit.cache_clear()
     tensor = pool.empty(LARGE)
@@ -105,7 +105,7 @@ def test_a_forked_child_has_its_own_memory():
     code = """
 import os, torch
 from statemix.kernels.cpu import pool
-torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
+torch.set_num_threads(1)  # OpenMP threads do not survive a fork
 kept = pool.empty((1024, 1024)).fill_(1.0)
 freed = pool.empty((1024, 1024)); del freed
 child = os.fork()

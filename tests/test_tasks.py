@@ -1,4 +1,4 @@
-"""Tasks: generators against exact solvers, seeds, splits, and what bad input says."""
+"""Tasks: generators against exact solvers, seeds, splits, and errors."""
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_generator_agrees_with_its_solver(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_same_seed_same_bits(name):
+def test_same_seed_gives_the_same_bits(name):
     for training in (False, True):
         (_, a), (_, b), (_, c) = (draw(name, seed=seed, training=training) for seed in (3, 3, 4))
         np.testing.assert_array_equal(a.inputs, b.inputs)
@@ -76,7 +76,7 @@ def test_splits_share_no_input(name):
     assert [len(split[part]) for part in ("train", "validation", "test")] == [2000, 300, 300]
 
 
-def test_too_small_a_space_is_told():
+def test_overlapping_splits_are_reported():
     split = split_examples(find_task("s2"), {"train": 100, "validation": 20, "test": 20}, 3, seed=0)
     assert shared_inputs(split) > 0
 
@@ -98,14 +98,14 @@ def test_groups():
     )
 
 
-def test_the_example_of_s3():
+def test_running_products_in_s3():
     task = find_task("S3")
     np.testing.assert_array_equal(
         task.solve(np.array([[5, 3, 3, 1, 1, 0, 0, 0]])), [[5, 2, 1, 0, 1, 1, 1, 1]]
     )
 
 
-def test_arithmetic_is_pythons():
+def test_arithmetic_agrees_with_python():
     for name, evaluate in (
         ("mod_arith", evaluate_sums),
         ("mod_arith_brackets", evaluate_bracketed),
@@ -119,13 +119,13 @@ def test_arithmetic_is_pythons():
             np.testing.assert_array_equal(evaluate(words), [eval(word) % 5 for word in spelt])
 
 
-def test_bracketed_words_of_every_length():
+def test_bracketed_expressions_have_every_length():
     for length in range(1, 20):
         _, examples = draw("mod_arith_brackets", 30, length=length)
         assert examples.inputs.shape == (30, length + 1)
 
 
-def test_training_words_have_all_lengths():
+def test_training_sequences_have_all_lengths():
     _, examples = draw("parity", 2000, training=True, length=10)
     ends = (examples.targets != IGNORE).argmax(1)
     assert set(ends) == set(range(1, 11))
@@ -147,7 +147,7 @@ def test_recall_ends_with_a_known_key():
     assert (training.targets != IGNORE).all()
 
 
-def test_users_add_a_task_with_one_function():
+def test_users_register_a_task_with_one_function():
     @register_task("test_mine")
     def mine(vocab: int = 3) -> Task:
         def draw(count, length, rng):
@@ -162,13 +162,13 @@ def test_users_add_a_task_with_one_function():
         del TASKS["test_mine"]
 
 
-def test_own_names_go_before_patterns():
-    """a1 is no group, so the name is free; s3 is one."""
+def test_registered_names_take_precedence_over_patterns():
+    """`a1` is not a group, so the name is free; `s3` is one."""
     try:
         register_task("a1")(own_task)
         assert find_task("a1").name == "own"
         assert find_task("a4").name == "a4"
-        register_task("a1")(own_task)  # a file imported again registers again
+        register_task("a1")(own_task)  # importing a file again registers its task again
     finally:
         TASKS.pop("a1", None)
     with pytest.raises(
@@ -188,7 +188,7 @@ def own_task() -> Task:
     )
 
 
-def test_a_namesake_does_not_replace_a_built_in_task():
+def test_a_taken_name_does_not_replace_a_built_in_task():
     def parity() -> Task:
         return own_task()
 
@@ -202,7 +202,7 @@ def test_a_namesake_does_not_replace_a_built_in_task():
 
 
 @pytest.mark.parametrize("name", [*TASKS, "s2", "a6", "z999"])
-def test_the_length_of_a_task_fits_it(name):
+def test_the_default_length_fits_the_task(name):
     task = find_task(name)
     assert task.fits(task.length)
     assert len(task.examples(2, task.length, np.random.default_rng(0), training=True)) == 2
@@ -246,7 +246,7 @@ def test_the_length_of_a_task_fits_it(name):
         (lambda: register_task(find_task), "takes a name"),
     ],
 )
-def test_errors_say_what_fits(call, message):
+def test_errors_name_the_expected_value(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 
@@ -269,7 +269,7 @@ def test_errors_say_what_fits(call, message):
         ),
     ],
 )
-def test_a_task_draws_what_it_says(inputs, targets, message):
+def test_a_task_checks_what_it_draws(inputs, targets, message):
     task = Task(
         "mine",
         vocab=4,
