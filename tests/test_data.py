@@ -331,8 +331,8 @@ def test_tokenizer_ids_may_have_gaps(tmp_path, data):
     assert (meta.vocab, meta.dtype) == (70_001, "<u4")
 
 
-def test_texts_of_equal_sizes_are_not_the_same(tmp_path):
-    """Their descriptions differ by hashes; data that has none can be read, and is called as it was."""
+def test_texts_of_equal_size_have_different_hashes(tmp_path):
+    """The hashes distinguish them; old data without hashes can be read and keeps its digest."""
     from statemix.lm.step import FIRST_DIGESTS, digest
 
     found = []
