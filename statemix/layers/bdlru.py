@@ -7,7 +7,7 @@ from torch import Tensor
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import gated_block_step
-from statemix.ops.dispatch.layer import Recurrence, fused_layer, scan_blocks
+from statemix.ops.dispatch.layer import Recurrence, scan_blocks
 from statemix.ops.lookup import Lookup, at_each_step
 from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, SequenceBounds, States
@@ -82,16 +82,7 @@ class BDLRU(LinearRecurrentUnit):
         """
         x, h0 = self._prepare(x, state, cu_seqlens, mask)
         time = Sequences(cu_seqlens, mask, reverse)
-        fused = fused_layer(
-            x,
-            self._weights(),
-            h0,
-            time,
-            recurrence=self.recurrence,
-            gate=self.gate,
-            save_memory=self.save_memory,
-            group=self.context,
-        )
+        fused = self._fused(x, h0, time)
         if fused is not None:
             return fused
         gates = at_each_step(self.W_g, x)

@@ -9,7 +9,7 @@ from statemix.layers.unit import LinearRecurrentUnit, check_sizes
 from statemix.ops import expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
-from statemix.ops.dispatch.layer import Recurrence, Weights, fused_layer, scan_channels
+from statemix.ops.dispatch.layer import Recurrence, Weights, scan_channels
 from statemix.ops.lookup import Lookup, at_each_step
 from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, SequenceBounds, States
@@ -91,16 +91,7 @@ class HLRU(LinearRecurrentUnit):
         """
         x, h0 = self._prepare(x, state, cu_seqlens, mask)
         time = Sequences(cu_seqlens, mask, reverse)
-        fused = fused_layer(
-            x,
-            self._weights(),
-            h0,
-            time,
-            recurrence=self.recurrence,
-            gate=self.gate,
-            save_memory=self.save_memory,
-            group=self.context,
-        )
+        fused = self._fused(x, h0, time)
         if fused is not None:
             return fused
         gates = at_each_step(self.W_g, x)

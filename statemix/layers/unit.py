@@ -23,7 +23,7 @@ from statemix.ops.check import (
     check_mask,
     check_state,
 )
-from statemix.ops.dispatch.layer import Recurrence, Weights, resolve
+from statemix.ops.dispatch.layer import Recurrence, Weights, fused_layer, resolve
 from statemix.ops.lookup import Lookup, at_each_step, steps_of
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import cast_like, is_autocast, promote
@@ -128,6 +128,21 @@ class LinearRecurrentUnit(nn.Module, ABC):
         h, _ = self.scan(gates, v, h0, Sequences(mask=mask))
         y = self.W_o(cast_like(h.flatten(2), x))
         return y, h
+
+    def _fused(
+        self, x: Tensor | Lookup, h0: Tensor | None, time: Sequences
+    ) -> tuple[Tensor, Tensor] | None:
+        """(y, final state) if one op can compute the layer, else None."""
+        return fused_layer(
+            x,
+            self._weights(),
+            h0,
+            time,
+            recurrence=self.recurrence,
+            gate=self.gate,
+            save_memory=self.save_memory,
+            group=self.context,
+        )
 
     def _weights(self) -> Weights | None:
         """The tensors of the projections if a fused op may read them; None if a projection or `scan` does more."""

@@ -22,15 +22,11 @@ from torch import Tensor
 
 from statemix.ops import block, check, companion
 from statemix.ops.dispatch.registry import (
-    OPS,
     Gradients,
     Pair,
     Scan,
-    cast_each,
-    define_gradient,
-    define_op,
-    empty_outputs,
     in_transform,
+    register_ops,
 )
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import output_and_state, output_dtype, state_dtype
@@ -160,57 +156,12 @@ class GatedScan:
         )
 
 
-def define_gated_scan(scan: Scan) -> GatedScan:
-    """Register both ops of the gated form of `scan` and tie them together."""
+def _define_gated_scan(scan: Scan) -> GatedScan:
+    """Register the gated form of `scan`."""
     gated = GatedScan(scan)
-
-    def fake(gates, v, h0, cu_seqlens, mask, reverse, gate):
-        return empty_outputs(gates, v, gates.shape[-1] - 1, Sequences(cu_seqlens, mask, reverse))
-
-    def adjoint_body(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        dgates, dv, dh0 = gated.adjoint(
-            dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, reverse), gate
-        )
-        return dgates.to(gates.dtype), dv.to(v.dtype), dh0
-
-    def adjoint_fake(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        return (
-            gates.new_empty(gates.shape),
-            v.new_empty(v.shape),
-            dh_final.new_empty(dh_final.shape, dtype=state_dtype(gates, v)),
-        )
-
-    def setup_context(ctx, inputs, output):
-        gates, v, h0, cu_seqlens, mask, ctx.reverse, ctx.gate = inputs
-        ctx.dtypes = [None if y is None else y.dtype for y in (gates, v, h0)]
-        ctx.save_for_backward(gates, v, output[0], h0, cu_seqlens, mask)
-
-    def backward(ctx, dh, dh_final):
-        gates, v, h, h0, cu_seqlens, mask = ctx.saved_tensors
-        gradients = gated.backward(
-            dh, dh_final, gates, v, h, h0, Sequences(cu_seqlens, mask, ctx.reverse), ctx.gate
-        )
-        return *cast_each(gradients, ctx.dtypes), None, None, None, None
-
-    tail = "Tensor? h0, Tensor? cu_seqlens, Tensor? mask, bool reverse, str gate"
-    define_op(
-        gated.name,
-        f"(Tensor gates, Tensor v, {tail}) -> (Tensor, Tensor)",
-        lambda gates, v, h0, cu, mask, reverse, gate: gated.body(
-            gates, v, h0, Sequences(cu, mask, reverse), gate
-        ),
-        fake,
-    )
-    define_op(
-        f"{gated.name}_backward",
-        f"(Tensor dh, Tensor dh_final, Tensor gates, Tensor v, Tensor h, {tail}) -> (Tensor, Tensor, Tensor)",
-        adjoint_body,
-        adjoint_fake,
-    )
-    define_gradient(gated.name, backward, setup_context)
-    OPS.extend([gated.name, f"{gated.name}_backward"])
+    register_ops(gated.name, gated.body, gated.adjoint, gated.backward, gated=True)
     return gated
 
 
-BLOCK = define_gated_scan(block.SCAN)
-COMPANION = define_gated_scan(companion.SCAN)
+BLOCK = _define_gated_scan(block.SCAN)
+COMPANION = _define_gated_scan(companion.SCAN)

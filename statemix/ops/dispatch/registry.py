@@ -1,14 +1,15 @@
 """Registering a scan with torch: schema, plain body, fake, gradient, and a kernel slot for each device.
 
-A scan is two ops.  With X the transition (A, a, or gates), x its driver (b or v), and m read off X,
+A scan is two ops.  With X the transition (A, a, or gates) and x its driver (b or v),
 
     h, h_final = statemix::name          (X, x, h0, sequences)
     dX, dx, dh0 = statemix::name_backward(dh, dh_final, X, h, h0, sequences)
 
-dX and dx come in the dtype of X and h, so that no kernel writes more than is kept.
+dX and dx are returned in the dtypes of X and h, so that no kernel writes more than is kept.  The ops of a gated scan have `gate` as
+their last argument, and its backward op reads x before h.
 
-The plain bodies serve every device; `register_kernel` puts a faster one in front, and torch's dispatcher
-chooses.  Where a graph of the gradient itself is wanted, the backward runs in differentiable torch instead.
+The plain bodies serve every device; `register_kernel` puts a faster one in front, and torch's dispatcher chooses.  If the gradient
+itself needs a graph, the backward runs in differentiable torch instead.
 """
 
 from collections.abc import Callable
@@ -22,15 +23,38 @@ from statemix.kernels.cpu.library import Missing, load
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.segments import Sequences
 
+__all__ = [
+    "BODIES",
+    "KERNELS",
+    "OPS",
+    "REASONS",
+    "Adjoint",
+    "Gradients",
+    "KernelChoice",
+    "Pair",
+    "Scan",
+    "cast_each",
+    "cpu_library",
+    "define_gradient",
+    "define_op",
+    "define_scan",
+    "in_transform",
+    "kernel_choices",
+    "register_kernel",
+    "register_ops",
+    "withdraw",
+]
+
 NAMESPACE = "statemix"
 DEVICES = ("cpu", "cuda")
 OPS: list[str] = []
 KERNELS: dict[tuple[str, str], str] = {}
-REASONS: dict[tuple[str, str], str] = {}  # why a kernel that could be there is not
+REASONS: dict[tuple[str, str], str] = {}  # why an op has no kernel
 BODIES: dict[str, Callable[..., Any]] = {}
 
 Pair = tuple[Tensor, Tensor]
 Gradients = tuple[Tensor, Tensor, Tensor]
+Adjoint = Callable[..., Gradients]  # from (dh, dh_final, X, h, h0, sequences), see above
 
 
 @dataclass(frozen=True)
@@ -39,9 +63,7 @@ class Scan:
 
     name: str
     body: Callable[[Tensor, Tensor, Tensor | None, Sequences], Pair]
-    differentiable_adjoint: Callable[
-        [Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients
-    ]
+    differentiable_adjoint: Adjoint
 
     def __call__(self, X: Tensor, x: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
         if in_transform():
@@ -65,7 +87,7 @@ class Scan:
 
 
 def in_transform() -> bool:
-    """Whether torch.func or forward-mode differentiation is at work, for which registered ops have no rule: plain torch has."""
+    """True inside torch.func or forward-mode differentiation, for which registered ops have no rule but plain torch has."""
     if torch.compiler.is_compiling():
         return False
     return (
@@ -74,60 +96,75 @@ def in_transform() -> bool:
 
 
 def define_scan(
-    name: str,
-    body: Callable[[Tensor, Tensor, Tensor | None, Sequences], Pair],
-    adjoint: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients],
-    differentiable_adjoint: Callable[
-        [Tensor, Tensor, Tensor, Tensor, Tensor | None, Sequences], Gradients
-    ],
+    name: str, body: Callable[..., Pair], adjoint: Adjoint, differentiable_adjoint: Adjoint
 ) -> Scan:
-    """Register both ops of a scan and tie them together."""
+    """Register both ops of a scan without gate function."""
     scan = Scan(name, body, differentiable_adjoint)
-
-    def fake(X, x, h0, *sequences):
-        return empty_outputs(X, x, X.shape[-1], Sequences(*sequences))
-
-    def adjoint_body(dh, dh_final, X, h, h0, *sequences):
-        dX, dx, dh0 = adjoint(dh, dh_final, X, h, h0, Sequences(*sequences))
-        return dX.to(X.dtype), dx.to(h.dtype), dh0
-
-    def adjoint_fake(dh, dh_final, X, h, h0, *sequences):
-        return (
-            X.new_empty(X.shape),
-            h.new_empty(h.shape),
-            dh_final.new_empty(dh_final.shape, dtype=state_dtype(X, h)),
-        )
-
-    def setup_context(ctx, inputs, output):
-        X, x, h0, cu_seqlens, mask, ctx.reverse = inputs
-        ctx.dtypes = [None if y is None else y.dtype for y in (X, x, h0)]
-        ctx.save_for_backward(X, output[0], h0, cu_seqlens, mask)
-
-    def backward(ctx, dh, dh_final):
-        X, h, h0, cu_seqlens, mask = ctx.saved_tensors
-        gradients = scan.backward(dh, dh_final, X, h, h0, Sequences(cu_seqlens, mask, ctx.reverse))
-        return *cast_each(gradients, ctx.dtypes), None, None, None
-
-    sequences = "Tensor? cu_seqlens, Tensor? mask, bool reverse"
-    define_op(
-        name,
-        f"(Tensor X, Tensor x, Tensor? h0, {sequences}) -> (Tensor, Tensor)",
-        lambda X, x, h0, *s: body(X, x, h0, Sequences(*s)),
-        fake,
-    )
-    define_op(
-        f"{name}_backward",
-        f"(Tensor dh, Tensor dh_final, Tensor X, Tensor h, Tensor? h0, {sequences}) -> (Tensor, Tensor, Tensor)",
-        adjoint_body,
-        adjoint_fake,
-    )
-    define_gradient(name, backward, setup_context)
-    OPS.extend([name, f"{name}_backward"])
+    register_ops(name, body, adjoint, scan.backward, gated=False)
     return scan
 
 
+def register_ops(
+    name: str,
+    body: Callable[..., Pair],
+    adjoint: Adjoint,
+    backward: Adjoint,
+    *,
+    gated: bool,
+) -> None:
+    """Register a scan and its backward op, and connect them by `backward`.
+
+    A gated scan has the name of its gate function as the last argument, and its adjoint reads the driver too.
+    """
+
+    def scan_body(X, x, h0, cu_seqlens, mask, reverse, *gate):
+        return body(X, x, h0, Sequences(cu_seqlens, mask, reverse), *gate)
+
+    def fake(X, x, h0, cu_seqlens, mask, reverse, *gate):
+        h = x.new_empty(x.shape, dtype=output_dtype(X, x))
+        shape = (Sequences(cu_seqlens).count(x), x.shape[2], X.shape[-1] - gated)
+        return h, x.new_empty(shape, dtype=state_dtype(X, x))
+
+    def adjoint_body(dh, dh_final, *arguments):
+        inputs = arguments[: 2 + gated]
+        h0, cu_seqlens, mask, reverse, *gate = arguments[2 + gated :]
+        sequences = Sequences(cu_seqlens, mask, reverse)
+        dX, dx, dh0 = adjoint(dh, dh_final, *inputs, h0, sequences, *gate)
+        return dX.to(inputs[0].dtype), dx.to(inputs[1].dtype), dh0
+
+    def adjoint_fake(dh, dh_final, X, x, *_):
+        dh0 = dh_final.new_empty(dh_final.shape, dtype=state_dtype(X, x))
+        return X.new_empty(X.shape), x.new_empty(x.shape), dh0
+
+    def setup_context(ctx, inputs, output):
+        X, x, h0, cu_seqlens, mask, *ctx.options = inputs
+        ctx.dtypes = [None if y is None else y.dtype for y in (X, x, h0)]
+        driver = (x,) if gated else ()
+        ctx.save_for_backward(X, *driver, output[0], h0, cu_seqlens, mask)
+
+    def gradient(ctx, dh, dh_final):
+        *inputs, cu_seqlens, mask = ctx.saved_tensors
+        reverse, *gate = ctx.options
+        sequences = Sequences(cu_seqlens, mask, reverse)
+        gradients = backward(dh, dh_final, *inputs, sequences, *gate)
+        return *cast_each(gradients, ctx.dtypes), *[None] * (3 + gated)
+
+    options = "Tensor? h0, Tensor? cu_seqlens, Tensor? mask, bool reverse"
+    options += ", str gate" if gated else ""
+    inputs = "Tensor X, Tensor x, Tensor h" if gated else "Tensor X, Tensor h"
+    define_op(name, f"(Tensor X, Tensor x, {options}) -> (Tensor, Tensor)", scan_body, fake)
+    define_op(
+        f"{name}_backward",
+        f"(Tensor dh, Tensor dh_final, {inputs}, {options}) -> (Tensor, Tensor, Tensor)",
+        adjoint_body,
+        adjoint_fake,
+    )
+    define_gradient(name, gradient, setup_context)
+    OPS.extend([name, f"{name}_backward"])
+
+
 def define_op(name: str, schema: str, body: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Register `statemix::name`, computed by `body` on every device where nothing else is registered."""
+    """Register `statemix::name`, computed by `body` on every device without a kernel."""
     qualified = f"{NAMESPACE}::{name}"
     torch.library.define(qualified, schema, tags=(torch.Tag.pt2_compliant_tag,))
     torch.library.impl(qualified, "CompositeExplicitAutograd", body)
@@ -152,16 +189,10 @@ def register_kernel(name: str, device: str, kernel: Callable[..., Any], label: s
     KERNELS[name, device] = label
 
 
-def empty_outputs(X: Tensor, x: Tensor, m: int, sequences: Sequences) -> Pair:
-    """Unwritten (h, h_final) of the right shape and dtype."""
-    h = x.new_empty(x.shape, dtype=output_dtype(X, x))
-    return h, x.new_empty((sequences.count(x), x.shape[2], m), dtype=state_dtype(X, x))
-
-
 def cast_each(
     gradients: tuple[Tensor, ...], dtypes: list[torch.dtype | None]
 ) -> list[Tensor | None]:
-    """Each gradient in the dtype of its input, None where there was no input."""
+    """Each gradient in the dtype of its input, None for an input that is None."""
     return [
         None if dtype is None else g.to(dtype) for g, dtype in zip(gradients, dtypes, strict=True)
     ]
@@ -169,7 +200,7 @@ def cast_each(
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """What computes an op on a device, and why."""
+    """The code that computes an op on a device, and why."""
 
     op: str
     device: str
@@ -178,7 +209,7 @@ class KernelChoice:
 
 
 def kernel_choices() -> list[KernelChoice]:
-    """What computes each op on each device of this machine."""
+    """The code that computes each op on each device of this machine."""
     devices = [device for device in DEVICES if device == "cpu" or torch.cuda.is_available()]
     return [_choose(op, device) for op in OPS for device in devices]
 
@@ -191,13 +222,13 @@ def _choose(op: str, device: str) -> KernelChoice:
 
 
 def withdraw(name: str, device: str, reason: str) -> None:
-    """Record that the plain body computes `statemix::name` on `device` after all."""
+    """Record that the plain body computes `statemix::name` on `device`, and why."""
     KERNELS.pop((name, device), None)
     REASONS[name, device] = reason
 
 
 def cpu_library() -> str:
-    """Which compiled library is loaded, or why none is."""
+    """The compiled library in use, or why there is none."""
     library = load()
     if isinstance(library, Missing):
         return library.reason

@@ -46,42 +46,36 @@ def register_scans(device: str, scans: Scans, label: str) -> None:
     """Put `scans` in front of the plain bodies of all eight ops on `device`."""
     for recurrence in Recurrence:
         name = op_name(recurrence, None)
-        register_kernel(name, device, _ungated_forward(scans, recurrence), label)
-        register_kernel(f"{name}_backward", device, _ungated_backward(scans, recurrence), label)
-        register_kernel(f"gated_{name}", device, _gated_forward(scans, recurrence), label)
-        register_kernel(f"gated_{name}_backward", device, _gated_backward(scans, recurrence), label)
+        forward = _forward(scans, recurrence)
+        ungated_backward, gated_backward = _backwards(scans, recurrence)
+        register_kernel(name, device, forward, label)
+        register_kernel(f"gated_{name}", device, forward, label)
+        register_kernel(f"{name}_backward", device, ungated_backward, label)
+        register_kernel(f"gated_{name}_backward", device, gated_backward, label)
 
 
-def _ungated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
-    def kernel(X, x, h0, *sequences):
-        return run_forward(scans, ScanCall(recurrence, None, X, x, h0, *sequences))
-
-    return kernel
-
-
-def _gated_forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
-    def kernel(gates, v, h0, cu_seqlens, mask, reverse, gate):
-        call = ScanCall(recurrence, gate, gates, v, h0, cu_seqlens, mask, reverse)
+def _forward(scans: Scans, recurrence: Recurrence) -> Callable[..., Pair]:
+    def kernel(X, x, h0, cu_seqlens, mask, reverse, gate=None):
+        call = ScanCall(recurrence, gate, X, x, h0, cu_seqlens, mask, reverse)
         return run_forward(scans, call)
 
     return kernel
 
 
-def _ungated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
-    def kernel(dh, dh_final, X, h, h0, *sequences):
+def _backwards(
+    scans: Scans, recurrence: Recurrence
+) -> tuple[Callable[..., Gradients], Callable[..., Gradients]]:
+    """The kernels of the backward ops without and with a gate function."""
+
+    def gated(dh, dh_final, X, x, h, h0, cu_seqlens, mask, reverse, gate):
+        call = ScanCall(recurrence, gate, X, x, h0, cu_seqlens, mask, reverse)
+        return run_backward(scans, call, h, dh, dh_final)
+
+    def ungated(dh, dh_final, X, h, *rest):
         # With given coefficients no gradient depends on the driver; h has its shape and replaces it.
-        call = ScanCall(recurrence, None, X, h, h0, *sequences)
-        return run_backward(scans, call, h, dh, dh_final)
+        return gated(dh, dh_final, X, h, h, *rest, None)
 
-    return kernel
-
-
-def _gated_backward(scans: Scans, recurrence: Recurrence) -> Callable[..., Any]:
-    def kernel(dh, dh_final, gates, v, h, h0, cu_seqlens, mask, reverse, gate):
-        call = ScanCall(recurrence, gate, gates, v, h0, cu_seqlens, mask, reverse)
-        return run_backward(scans, call, h, dh, dh_final)
-
-    return kernel
+    return ungated, gated
 
 
 def _has_kernel(scans: Scans, call: ScanCall, way: str) -> bool:
