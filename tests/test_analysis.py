@@ -68,9 +68,7 @@ def test_duality(name, gate):
 def test_attention_of_a_block_mixes_but_that_of_a_channel_does_not(m):
     x = torch.randn(1, 6, 6, dtype=torch.float64)
     block = layer_attention(layer_with_loud_gates(LAYERS[f"bdlru m{m}"]), x)
-    assert (
-        block[0, 0, 3, 1].abs() > 1e-12
-    ).all()  # each state depends on all of its block's inputs
+    assert (block[0, 0, 3, 1].abs() > 1e-12).all()  # states see all inputs of their block
     single = layer_attention(layer_with_loud_gates(LAYERS["bdlru m1"]), x)
     assert single.shape[-2:] == (1, 1)
     channel = layer_attention(layer_with_loud_gates(LAYERS[f"hlru m{m}"]), x)
