@@ -1,4 +1,4 @@
-"""What a synthetic model is made of, as data."""
+"""The config of a model for the synthetic tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
+__all__ = ["ModelConfig"]
+
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of a model around a mixer.
+    """The mixer and the sizes of a model.
 
     Args:
-        mixer: a name from `MIXERS`, with its `options`.
-        width: of the residual stream.
-        layers: blocks of a sequence mixer and a channel mixer.
+        mixer: name of a registered mixer, built with `options`.
+        width: width of the residual stream.
+        layers: number of blocks, each a sequence mixer followed by a channel mixer.
         channel_mixer: "swiglu", "mlp" or "none".
-        bos: begin every sequence with a token of its own, at which a state can become the identity.
+        bos: prepend a BOS token to every sequence, at which a state can be set to the identity.
     """
 
     mixer: str = "bdlru"
@@ -27,13 +29,12 @@ class ModelConfig:
     bos: bool = True
 
     def __post_init__(self) -> None:
+        # A config is saved as JSON, which has no NumPy scalars.
         plain = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.options.items()
         }
-        object.__setattr__(
-            self, "options", plain
-        )  # a config is written as JSON, which knows no numbers of numpy
+        object.__setattr__(self, "options", plain)
         for name in ("width", "layers"):
             if getattr(self, name) < 1:
                 raise ValueError(
