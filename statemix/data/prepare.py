@@ -36,6 +36,8 @@ from statemix.data.tokens import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["PrepareConfig", "Report", "cut_of", "prepare"]
+
 BATCH = 256  # documents encoded at a time
 Report = Callable[[str, int, int | None], None]
 

