@@ -281,6 +281,6 @@ def test_gates_that_count_are_gates():
 @pytest.mark.parametrize(("n", "m", "k"), [(3, 1, 3), (4, 2, 4), (5, 4, 2)])
 def test_what_cannot_be_counted(n, m, k):
     with pytest.raises(
-        ValueError, match=f"S{n} does not embed into the wreath product of Z_\\d+ and S_{m}"
+        ValueError, match=f"S{n} does not embed into the wreath product of Z_{k} and S_{m}"
     ):
         counting.carry_by_counting(n, m, k, np.zeros((1, 1), dtype=np.int64))

@@ -213,11 +213,11 @@ def test_the_length_of_a_task_fits_it(name):
     [
         (
             lambda: find_task("s3", {"order": 4}),
-            "The name of the task 's3' already sets `order` to 3, got 4",
+            "The name of the task 's3' already sets `order` to 3, got 4. Omit the option",
         ),
         (
             lambda: find_task("Z7", {"family": "s"}),
-            "The name of the task 'Z7' already sets `family` to 'Z'",
+            "The name of the task 'Z7' already sets `family` to 'Z', got .*Omit the option",
         ),
         (
             lambda: find_task("compress", {"score_all": "False"}),
