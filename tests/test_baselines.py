@@ -152,25 +152,25 @@ def test_nan_in_a_packed_sequence_does_not_spread(make):
         *(
             (
                 lambda cls=cls: cls(D, conv=-1),
-                "`conv` must be a whole number of steps, 0 for .*, got -1",
+                "`conv` must be a non-negative number of steps .*, got -1",
             )
             for cls in (Mamba, DeltaNet)
         ),
         (
             lambda: Mamba2(D, head_dim=4, conv=2.5),
-            "`conv` must be a whole number of steps, 0 for no convolution, got 2.5",
+            "`conv` must be a non-negative number of steps \\(0: no convolution\\), got 2.5",
         ),
         (
             lambda: LRU(D, 4, r_min=0.9, r_max=0.5),
-            "must be radii with 0 <= r_min < r_max <= 1, got 0.9 and 0.5",
+            "must satisfy 0 <= r_min < r_max <= 1, got 0.9 and 0.5",
         ),
         (
             lambda: LRU(D, 4, r_max=float("nan")),
-            "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and nan",
+            "must satisfy 0 <= r_min < r_max <= 1, got 0.0 and nan",
         ),
         (
             lambda: LRU(D, 4, r_max=1.5),
-            "must be radii with 0 <= r_min < r_max <= 1, got 0.0 and 1.5",
+            "must satisfy 0 <= r_min < r_max <= 1, got 0.0 and 1.5",
         ),
         (
             lambda: LRU(D, 4, max_phase=float("nan")),
@@ -411,5 +411,7 @@ def test_empty_batches(make):
 def test_a_state_of_another_batch_size_raises(name):
     mixer = build(MIXERS[name])
     _, state = mixer(torch.randn(1, 3, D, dtype=torch.float64))
-    with pytest.raises(ValueError, match="The state of a batch of 2 must have the shape"):
+    with pytest.raises(
+        ValueError, match=r"The state must have the shape \(.*\) for a batch of 2, got"
+    ):
         mixer(torch.randn(2, 3, D, dtype=torch.float64), state)

@@ -66,8 +66,8 @@ ERRORS = [
     # tokens
     (lambda: MODEL(torch.zeros(3, dtype=torch.long)), "`tokens` must have the axes (B, T), got the shape (3,)."),
     (lambda: MODEL.step(torch.zeros(3, 1, dtype=torch.long)), "`tokens_t` must have the axes (B), got the shape (3, 1)."),
-    (lambda: next_token_loss(x, W, torch.full((2, 5), 10)), "A target must be in 0 .. 9, the rows of the head, or -100, got 10."),
-    (lambda: next_token_loss(x, W, torch.full((2, 5), -1)), "A target must be in 0 .. 9, the rows of the head, or -100, got -1."),
+    (lambda: next_token_loss(x, W, torch.full((2, 5), 10)), "A target must be in 0 .. 9, the rows of the head, or -100, got 10. Use the tokenizer that the model was trained with."),
+    (lambda: next_token_loss(x, W, torch.full((2, 5), -1)), "A target must be in 0 .. 9, the rows of the head, or -100, got -1. Use the tokenizer that the model was trained with."),
     (lambda: block_scan(A, b, h0.long()), "`initial_state` must be floating point, got torch.int64."),
     (lambda: normalise(torch.zeros(3, dtype=torch.int64)), "`gates` must be floating point, got torch.int64."),
     (lambda: BDLRU(8, 2, 3)(x.long()), "`x` must be floating point, got torch.int64."),

@@ -510,10 +510,10 @@ def test_models_say_what_a_mixer_must_return(own_mixers, model):
     tokens = torch.zeros(2, 5, dtype=torch.long)
     with pytest.raises(
         ValueError,
-        match=r"The mixer Narrow must return an output of its input's shape \(2, \d, 6\), got \(2, \d, 1\)",
+        match=r"The mixer Narrow must return an output of the same shape as its input: expected \(2, \d, 6\), got \(2, \d, 1\)",
     ):
         made(tokens)
     with pytest.raises(
-        TypeError, match="The mixer Narrow must return its output and its state, got a Tensor"
+        TypeError, match=r"The mixer Narrow must return a tuple \(output, state\), got a Tensor"
     ):
         made.blocks[0].step(torch.zeros(2, D))

@@ -350,7 +350,7 @@ def test_configs_survive_json():
         (lambda: build().step(torch.tensor([-1])), "got -1"),
         (
             lambda: build()(tokens(1, 2), [None]),
-            "`states` must have one entry a layer: expected 2, got 1",
+            "`states` must have one entry per layer: expected 2, got 1",
         ),
         (
             lambda: LMConfig(0),
@@ -362,7 +362,7 @@ def test_configs_survive_json():
             lambda: lm_config_from_dict({"vocab": 3, "depth": 2}),
             "Unknown fields of a language model's config: depth. Available: vocab, width",
         ),
-        (lambda: lm_config_from_dict({}), "must tell its `vocab`"),
+        (lambda: lm_config_from_dict({}), "must have the field `vocab`"),
         (lambda: lm_config_from_dict([1]), "must be a JSON object"),
         (lambda: find_preset("2m-bdlru"), "Unknown preset '2m-bdlru'. Available: 212m-bdlru-m1"),
         (
@@ -388,5 +388,5 @@ def test_what_is_wrong_is_named(unchecked, call, message):
 
 
 def test_tokens_must_be_whole_numbers(unchecked):
-    with pytest.raises(TypeError, match="`tokens` must be whole numbers, got torch.float32"):
+    with pytest.raises(TypeError, match="`tokens` must be integers, got torch.float32"):
         build()(torch.zeros(1, 2))

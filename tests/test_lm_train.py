@@ -333,7 +333,7 @@ def test_held_out_tokens_and_the_tokenizer_are_looked_at_first(tmp_path, config,
     np.full_like(np.fromfile(copy / "train-00000.bin", "<u2"), 5).tofile(copy / "train-00000.bin")
     with pytest.raises(
         ValueError,
-        match=r"train-00000.bin does not hold the tokens that were prepared: its hash is another. Copy it again",
+        match=r"train-00000.bin is damaged: the hash of its tokens does not match. Copy it again",
     ):
         run(config, open_data(copy), tmp_path / "run")
     shutil.copyfile(data.directory / "train-00000.bin", copy / "train-00000.bin")

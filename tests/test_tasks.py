@@ -213,11 +213,11 @@ def test_the_default_length_fits_the_task(name):
     [
         (
             lambda: find_task("s3", {"order": 4}),
-            "The name of task 's3' spells its `order`, 3: leave that option out, got 4",
+            "The name of the task 's3' already sets `order` to 3, got 4. Omit the option",
         ),
         (
             lambda: find_task("Z7", {"family": "s"}),
-            "The name of task 'Z7' spells its `family`, 'Z': leave that option out",
+            "The name of the task 'Z7' already sets `family` to 'Z', got .*Omit the option",
         ),
         (
             lambda: find_task("compress", {"score_all": "False"}),
@@ -236,12 +236,12 @@ def test_the_default_length_fits_the_task(name):
             lambda: find_task("copy", {"token": 3}),
             "Unknown option of task 'copy': 'token'. Available: vocab, tokens",
         ),
-        (lambda: draw("copy", length=32), "no examples of length 32. Lengths that fit: from 33 on"),
+        (lambda: draw("copy", length=32), "no examples of length 32. Valid lengths: from 33 on"),
         (
             lambda: draw("mod_arith", length=4),
-            "no examples of length 4. Lengths that fit: odd ones",
+            "no examples of length 4. Valid lengths: odd ones",
         ),
-        (lambda: find_task("recall", {"vocab": 7}), "needs an even vocabulary"),
+        (lambda: find_task("recall", {"vocab": 7}), "must be even"),
         (lambda: find_task("compress", {"vocab": 1}), "must be at least 2, got 1"),
         (lambda: register_task(find_task), "takes a name"),
     ],
@@ -260,12 +260,12 @@ def test_errors_name_the_expected_value(call, message):
         (
             [[0, 3]],
             [[0]],
-            r"must draw 1 rows of inputs, targets of their shape, got \(1, 2\) and \(1, 1\)",
+            r"must draw 1 rows of inputs and targets of the same shape, got \(1, 2\) and \(1, 1\)",
         ),
         (
             [[0, 3]] * 2,
             [[0, 0]] * 2,
-            r"must draw 1 rows of inputs, targets of their shape, got \(2, 2\)",
+            r"must draw 1 rows of inputs and targets of the same shape, got \(2, 2\)",
         ),
     ],
 )

@@ -598,7 +598,7 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         ),
         (
             ["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"],
-            "must be radii with 0 <= r_min < r_max <= 1, got 1 and 1.0",
+            "must satisfy 0 <= r_min < r_max <= 1, got 1 and 1.0",
         ),
         (["train", "s3", "--clip", "nan"], "`clip` must be a number, got nan"),
         (["train", "s3", "--seed", "-5"], "`seed` must be finite and not negative"),

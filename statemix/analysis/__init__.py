@@ -1,1 +1,1 @@
-"""Looking inside trained layers."""
+"""Analysis of trained layers: spectra, attention matrices, costs, and the groups they can track."""

@@ -1,11 +1,12 @@
-"""A recurrence as attention: the block matrix that maps all inputs to all states at once.
+"""A recurrence as attention: the block matrix that maps the inputs of all steps to all states.
 
     h = Ā v,    Ā[t, s] = A[t] A[t-1] .. A[s+1] diag(a[s])        for s ≤ t, zero above
 
-Every entry is an m × m matrix for each block: diagonal for m = 1, as in attention and diagonal state space models, full for BD-LRU,
-and for H-LRU a product of companion matrices, of which the input enters the first row alone.
+For each block of the recurrence, every entry is an m × m matrix: a scalar for m = 1, as in attention
+and in diagonal state space models; a full matrix for BD-LRU; and for H-LRU a product of companion
+matrices, where the input enters the first row only.
 
-Ā has T² entries; this is for looking at, and for tests.
+Ā has T² entries, so these functions are for plots and tests, not for training.
 """
 
 import torch
@@ -16,26 +17,25 @@ from statemix.analysis.spectrum import transitions
 from statemix.layers import BDLRU, HLRU
 from statemix.ops.normalise import find_normaliser
 
+__all__ = ["attend", "block_attention", "layer_attention"]
+
 
 def block_attention(
     A: Float[Tensor, "B T n m m"], a: Float[Tensor, "B T n m"]
 ) -> Float[Tensor, "B n T T m m"]:
-    """Ā of transitions A and input gates a."""
+    """Compute Ā from the transitions A and the input gates a."""
     B, T, n, m = a.shape
     attention = A.new_zeros((B, n, T, T, m, m))
-    column = A.new_zeros(
-        (B, n, 0, m, m)
-    )  # the products that end at the step before, one for each s
+    row = A.new_zeros((B, n, 0, m, m))  # Ā[t - 1, s] for all s < t
     for t in range(T):
-        column = torch.cat(
-            [A[:, t].unsqueeze(2) @ column, torch.diag_embed(a[:, t]).unsqueeze(2)], 2
-        )
-        attention[:, :, t, : t + 1] = column
+        entered = torch.diag_embed(a[:, t]).unsqueeze(2)
+        row = torch.cat([A[:, t].unsqueeze(2) @ row, entered], 2)
+        attention[:, :, t, : t + 1] = row
     return attention
 
 
 def layer_attention(layer: nn.Module, x: Float[Tensor, "B T d"]) -> Float[Tensor, "B n T T m m"]:
-    """Ā that a layer applies to its values along `x`."""
+    """Compute the Ā that `layer` applies to its values v for the input `x`."""
     A = transitions(layer, x)
     if isinstance(layer, BDLRU):
         gates = find_normaliser(layer.gate).forward(layer.W_g(x).unflatten(2, layer.gate_shape))
@@ -45,7 +45,7 @@ def layer_attention(layer: nn.Module, x: Float[Tensor, "B T d"]) -> Float[Tensor
         first = torch.zeros_like(A[..., 0])
         first[..., 0] = gates[..., -1]
         return block_attention(A, first)
-    raise TypeError(f"Attention matrices are known for BDLRU and HLRU, got {type(layer).__name__}.")
+    raise TypeError(f"`layer` must be a BDLRU or an HLRU, got {type(layer).__name__}.")
 
 
 def attend(

@@ -1,4 +1,4 @@
-"""Floating point operations of one recurrent step: the paper's table, as functions, with its symbols.
+"""Floating-point operations of one recurrent step: the formulas of the paper's table.
 
     LSTM            8 H² + 25 H
     H-LRU           2 H m + 2 H
@@ -7,9 +7,11 @@
     DeltaNet        N_h (4 N r + 4 N)
     DeltaProduct    H_n N_h (4 N r + 4 N)
 
-H counts blocks, N = H m states, S the states of a channel, N_h heads, H_n Householder products, r = 1 is a rank.  A multiply-add
-counts twice; projections and gates, which need no state, do not count.  The paper's BD-LRU has an input product for each block; there is
-one for each state, 2 H m, so `counted` differs from the table by 2 H (m − 1).
+H is the number of blocks, N = H m the number of states, S the number of states per channel, N_h the
+number of heads, H_n the number of Householder products, and r = 1 a rank.  A multiply-add counts as
+two operations.  Projections and gates do not depend on the state and are not counted.  The paper
+counts one input product per block of a BD-LRU.  There is one per state, 2 H m in total, so `counted`
+exceeds the table by 2 H (m − 1).
 """
 
 from collections.abc import Callable, Mapping
@@ -18,39 +20,50 @@ from typing import Any
 
 from statemix.models import ModelConfig
 
+__all__ = ["StepCost", "step_cost"]
+
 RANK = 1
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """What one step of one layer costs: by the paper's formula, and counted."""
+    """Operations of one step of one layer: by the paper's formula, and as counted in this code."""
 
     formula: int
     counted: int
 
 
 def lstm_cost(hidden: int) -> StepCost:
-    """Four products with the hidden state; three sigmoids and two tanhs of about four operations each, and their products and sums."""
+    """Four matrix products with the hidden state, and 25 operations per unit.
+
+    A unit has three sigmoids and two tanhs of about four operations each, and their sums and
+    products.
+    """
     cost = 8 * hidden**2 + 25 * hidden
     return StepCost(cost, cost)
 
 
 def hlru_cost(n: int, m: int) -> StepCost:
+    """2 H m + 2 H, by both counts."""
     return StepCost(2 * n * m + 2 * n, 2 * n * m + 2 * n)
 
 
 def bdlru_cost(n: int, m: int) -> StepCost:
+    """Counted, each of the n m states has an input product."""
     return StepCost(2 * n * m**2 + 2 * n, 2 * n * m**2 + 2 * n * m)
 
 
 def mamba2_cost(width: int, d_state: int, expand: int) -> StepCost:
-    """The table counts the decay alone; the outer product that enters counts as much again."""
+    """The paper counts only the decay; the outer product of the input costs the same again."""
     inner = expand * width
     return StepCost(2 * inner * d_state, 4 * inner * d_state)
 
 
 def delta_cost(heads: int, head_dim: int, products: int) -> StepCost:
-    """The table's N is a head's width; counted, a head's state is a matrix that a product reads once and writes once."""
+    """The paper's N is the width of a head.
+
+    Counted, the state of a head is a matrix, which each Householder product reads and writes once.
+    """
     return StepCost(
         products * heads * (4 * head_dim * RANK + 4 * head_dim),
         products * heads * (4 * head_dim**2 + head_dim),
@@ -77,10 +90,10 @@ COSTS: dict[str, Callable[[int, Mapping[str, Any]], StepCost]] = {
 
 
 def step_cost(model: ModelConfig) -> StepCost:
-    """Of all layers of a model together."""
+    """Compute the operations of one step through all layers of `model`."""
     if model.mixer not in COSTS:
         raise ValueError(
-            f"The cost of a step is not known for the mixer {model.mixer!r}. Known: {', '.join(COSTS)}."
+            f"There is no cost formula for the mixer {model.mixer!r}. Available: {', '.join(COSTS)}."
         )
     one = COSTS[model.mixer](model.width, model.options)
     return StepCost(model.layers * one.formula, model.layers * one.counted)

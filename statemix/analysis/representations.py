@@ -1,25 +1,29 @@
-"""Which groups a block of m states can carry without loss, however long the sequence.
+"""Groups that a block of m states can track without loss over sequences of any length.
 
-Rows of A have an L1 norm of at most one, so ‖A x‖_∞ ≤ ‖x‖_∞.  If an element g of a group acts by A_g and its powers return to the identity,
-A_g⁻¹ is a power of A_g and has such rows too.  So A_g keeps every ‖x‖_∞, and the only matrices which do are **signed permutations**: one
-±1 in every row and column.  Gates that are not negative leave the permutations.  So a block of size m carries every group that embeds into
-the (signed) permutations of m things.
+Every row of A has an L1 norm of at most one, so ‖A x‖_∞ ≤ ‖x‖_∞.  If an element g of a finite group
+acts by A_g, then A_g⁻¹ is a power of A_g and also has this property.  So A_g preserves ‖x‖_∞.  The
+only matrices that do are **signed permutations**, which have one ±1 in every row and column; with
+non-negative gates only plain permutations remain.  A block of size m can therefore track every
+group that embeds into the (signed) permutations of m points.
 
-It carries no others but quotients of their subgroups.  Let states that stand for different elements stay a fixed distance apart (without
-which no finite precision tells them apart).  Products of such matrices have limits, among them a projection P of norm one on whose range
-they act without loss; that range is again a space with a largest entry, of some k ≤ m entries, and they permute these, with signs.  What
-P forgets may differ for one and the same element, hence the quotient.  Such a group's order divides that of the (signed) permutations,
-which settles the table.  Several blocks help no more: quotients of subgroups of products of blocks are abelian for m = 2 (2-groups with
-signs), have a second derived group of one element for m = 3 without signs, and are solvable for m ≤ 4; S3, S4 and S5 in turn are not.
+The only other groups it can track are quotients of subgroups of these.  Assume that the states of
+different elements keep a fixed distance, as any finite precision requires.  Products of the matrices
+have limit points, one of which is a projection P of norm one.  The matrices act without loss on the
+range of P, which is isometric to a max-norm space of k ≤ m dimensions, and they permute its
+coordinates with signs.  The components that P removes may differ for the same element, hence the
+quotient.  The order of such a group divides the number of (signed) permutations, which determines
+the table.  Several blocks do not help.  Quotients of subgroups of products of blocks are abelian for
+m = 2 (2-groups with signs), have a trivial second derived group for m = 3 without signs, and are
+solvable for m ≤ 4; S3, S4 and S5 respectively are not.
 
     S_n   gates ≥ 0   signed gates
-    S2       2            1           −1 is a signed permutation of one thing
+    S2       2            1           −1 is a signed permutation of one point
     S3       3            3
     S4       4            3           the rotations of the cube permute its three axes, with signs
     S5       5            5
 
-An accuracy of one on short sequences below these sizes is possible, of a state that contracts slowly enough; on long ones, at a given
-precision, it is not.
+A smaller block can reach an accuracy of one on short sequences with a state that contracts slowly.
+On long sequences it cannot at any given precision.
 """
 
 import itertools
@@ -29,15 +33,26 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Element = tuple[
-    int, ...
-]  # where each thing goes; of signed ones things 0 .. m - 1, then their negatives m .. 2m - 1
+__all__ = [
+    "Element",
+    "as_matrix",
+    "faithful_representation",
+    "inverse",
+    "multiplies_like",
+    "multiply",
+    "whole",
+    "wreath",
+]
+
+# The image of each point.  Signed permutations of m points act on 2m: i + m is the negative of i.
+Element = tuple[int, ...]
 
 
 def wreath(m: int, turns: int) -> list[Element]:
-    """Permutations of m things that also turn, in steps of 1/turns: plain for one turn, signed for two.
+    """List the generalised permutations of m points, the wreath product of Z_turns and S_m.
 
-    As permutations of turns · m things: thing i + m r is thing i after r turns.
+    They are plain permutations for turns = 1 and signed permutations for turns = 2.  Each is
+    represented as a permutation of turns · m points, where i + m r is point i after r turns.
     """
     found = []
     for places in itertools.permutations(range(m)):
@@ -48,37 +63,43 @@ def wreath(m: int, turns: int) -> list[Element]:
 
 
 def whole(first: Sequence[int], turns: int) -> Element:
-    """The element that sends things 0 .. m - 1 to `first`, and their turned ones along."""
+    """Complete the images `first` of the points 0 .. m - 1 to an element of `wreath(m, turns)`."""
     m = len(first)
     return tuple((thing + m * r) % (turns * m) for r in range(turns) for thing in first)
 
 
 def multiply(a: Element, b: Element) -> Element:
-    """First b, then a."""
+    """Compute the product a · b, which applies b first and then a."""
     return tuple(a[i] for i in b)
 
 
 def inverse(a: Element) -> Element:
+    """Compute the inverse permutation."""
     return tuple(sorted(range(len(a)), key=a.__getitem__))
 
 
 def order(a: Element) -> int:
-    power, count = a, 1
+    """Find the smallest k ≥ 1 for which a to the power of k is the identity."""
+    power = a
+    count = 1
     while power != tuple(range(len(a))):
-        power, count = multiply(a, power), count + 1
+        power = multiply(a, power)
+        count += 1
     return count
 
 
 def extend(
     generators: tuple[Element, ...], images: tuple[Element, ...]
 ) -> dict[Element, Element] | None:
-    """The homomorphism that sends the generators of a group to `images`, if there is one."""
+    """Extend the map from generators to `images` to a homomorphism of the group, or return None."""
     identity = tuple(range(len(generators[0])))
-    found, new = {identity: tuple(range(len(images[0])))}, [identity]
+    found = {identity: tuple(range(len(images[0])))}
+    new = [identity]
     while new:
         g = new.pop()
         for generator, image in zip(generators, images, strict=True):
-            product, value = multiply(generator, g), multiply(image, found[g])
+            product = multiply(generator, g)
+            value = multiply(image, found[g])
             if product not in found:
                 found[product] = value
                 new.append(product)
@@ -88,21 +109,19 @@ def extend(
 
 
 def faithful_representation(n: int, m: int, *, turns: int = 1) -> dict[Element, Element] | None:
-    """One that sends S_n into `wreath(m, turns)`, each element to another; None if there is none."""
-    swap, cycle = (1, 0, *range(2, n)), (*range(1, n), 0)
+    """Find an injective homomorphism from S_n into `wreath(m, turns)`, or return None."""
+    generators = (1, 0, *range(2, n)), (*range(1, n), 0)  # a swap and a cycle
     targets = wreath(m, turns)
-    candidates = [
-        [a for a in targets if order(a) == order(generator)] for generator in (swap, cycle)
-    ]
+    candidates = [[a for a in targets if order(a) == order(generator)] for generator in generators]
     for images in itertools.product(*candidates):
-        found = extend((swap, cycle), images)
+        found = extend(generators, images)
         if found is not None and len(set(found.values())) == math.factorial(n):
             return found
     return None
 
 
 def as_matrix(a: Element, m: int) -> NDArray[np.float64]:
-    """The matrix A with A x = the things of x where `a`, plain or signed, sends them, with their signs."""
+    """Write a plain or signed permutation as the m × m matrix that applies it to a vector."""
     matrix = np.zeros((m, m))
     for source in range(m):
         target = a[source]
@@ -111,19 +130,16 @@ def as_matrix(a: Element, m: int) -> NDArray[np.float64]:
 
 
 def multiplies_like(transitions: NDArray[np.float64], products: NDArray[np.int64]) -> float:
-    """The share of pairs (x, y) for which a block's rounded transitions multiply as a group's elements do.
+    """Measure the share of pairs (x, y) for which the rounded transitions multiply like the group.
 
     Args:
-        transitions: (order, m, m), the A of each element, rows rounded to their largest entry.
-        products: (order, order), the number of x · y, as in h = A_y A_x h for the sequence x, y.
+        transitions: (order, m, m), the A of each element; rows are rounded to their largest entry.
+        products: (order, order), the index of x · y, as in h = A_y A_x h for the sequence x, y.
     """
     chosen = np.abs(transitions).argmax(-1)  # h'[i] = h[chosen[i]]
     signs = np.sign(np.take_along_axis(transitions, chosen[..., None], -1))[..., 0]
-    both = np.take_along_axis(
-        chosen[:, None], chosen[None], -1
-    )  # [x, y, i]: where state i of A_y A_x comes from
-    sign = (
-        np.take_along_axis(signs[:, None] + 0 * signs[None], chosen[None] + 0 * chosen[:, None], -1)
-        * signs[None]
-    )
+    # both[x, y, i] is the column that row i of A_y A_x selects, and sign[x, y, i] its sign.
+    both = np.take_along_axis(chosen[:, None], chosen[None], -1)
+    pairs = np.broadcast_to(chosen[None], both.shape)
+    sign = np.take_along_axis(np.broadcast_to(signs[:, None], both.shape), pairs, -1) * signs[None]
     return float(((both == chosen[products]) & (sign == signs[products])).all(-1).mean())

@@ -1,12 +1,13 @@
-"""Documents to shards of tokens, with some held out.
+"""Encode documents as shards of tokens, with a held-out split.
 
-The stream of a split is, for each document, the token E that ends documents and then its own,
+In the token stream of a split, the end-of-text token E precedes each document,
 
     E d d d E d d E d d d d E
 
-with one more E at the end of a shard, so that every token, and every end, is predicted from something.  A split is chosen by a hash
-of the text: the same documents are held out every time, and copies of one never lie on both sides.  Everything is written beside
-its place and moved there when it is whole.
+and one more E ends each shard, so that every token and every end of a document is predicted from a
+context.  A hash of the text decides the split of a document: the same documents are always held out,
+and duplicates are never in both splits.  All files are written to a temporary directory, which is
+renamed when it is complete.
 """
 
 import hashlib
@@ -36,6 +37,8 @@ from statemix.data.tokens import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["PrepareConfig", "Report", "cut_of", "prepare"]
+
 BATCH = 256  # documents encoded at a time
 Report = Callable[[str, int, int | None], None]
 
@@ -45,10 +48,11 @@ class PrepareConfig:
     """How text becomes tokens.
 
     Args:
-        tokenizer: a file or a name; a byte-level BPE of `vocab` tokens is trained on the training split if None.
-        end_of_text: the token between documents; a usual one is looked for if None.
-        validation: share of the documents that is held out; of a single document, the last part.
-        shard_tokens: size from which the next shard is begun.
+        tokenizer: a file or a name on the hub (None: train a byte-level BPE of `vocab` tokens on
+            the training split).
+        end_of_text: the token between documents (None: search for a common one).
+        validation: share of the documents to hold out; for a single document, its last part.
+        shard_tokens: start a new shard after this many tokens.
     """
 
     tokenizer: str | None = None
@@ -68,7 +72,7 @@ class PrepareConfig:
 
 @dataclass(frozen=True)
 class Survey:
-    """What a first look at a source finds: hashes of its documents, and which of them are held out."""
+    """Statistics of a source, and the hashes of the documents to hold out."""
 
     documents: int
     empty: int
@@ -77,7 +81,7 @@ class Survey:
 
 
 def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) -> Meta:
-    """Write `source` as tokens to the directory `out`, which must not exist yet."""
+    """Encode `source` and write it to the directory `out`, which must not exist."""
     if out.exists():
         raise ValueError(
             f"{out} exists already, and nothing is overwritten. Choose another --out, or delete it."
@@ -107,8 +111,9 @@ def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) ->
 
 
 def look_at(source: Source, share: float, report: Report) -> Survey:
-    """Read everything once, so that what is wrong with it is known before anything is written."""
-    hashes, empty = [], 0
+    """Read the whole source once, so that errors occur before anything is written."""
+    hashes = []
+    empty = 0
     for text in counted(source.read(), "reading", None, report):
         if text.strip():
             hashes.append(hash_of(text))
@@ -120,18 +125,18 @@ def look_at(source: Source, share: float, report: Report) -> Survey:
             + (f": {empty} documents, all of them empty." if empty else ".")
         )
     unique = np.unique(np.array(hashes, dtype=np.uint64))
-    held_out = unique[
-        : min(max(1, round(share * len(unique))), len(unique) - 1)
-    ]  # at least one is left to train on
+    count = min(max(1, round(share * len(unique))), len(unique) - 1)  # keep one to train on
+    held_out = unique[:count]
     return Survey(len(hashes), empty, frozenset(held_out.tolist()), single=len(unique) == 1)
 
 
 def hash_of(text: str) -> int:
+    """Hash a text to 64 bits."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def divided(source: Source, survey: Survey, share: float) -> Iterator[tuple[str, str]]:
-    """Each document that is not empty, with the name of its split before it."""
+    """Yield (split, text) for each document that is not empty."""
     for text in source.read():
         if not text.strip():
             continue
@@ -143,19 +148,19 @@ def divided(source: Source, survey: Survey, share: float) -> Iterator[tuple[str,
 
 
 def cut_of(text: str, share: float) -> int:
-    """Where the last part of a text begins: at a line that begins shortly before its share, or else at the character."""
+    """Find where to split a single text, preferably at the start of a line before the exact share."""
     cut = max(1, int(len(text) * (1 - share)))
     if cut >= len(text):
         raise ValueError(
             f"A single document of {len(text)} characters is too short to hold a share of {share} out."
         )
-    near = min(cut, len(text) - cut) // 2  # so that neither part loses more than half
+    near = min(cut, len(text) - cut) // 2  # neither part may lose more than half
     line = text.rfind("\n", max(1, cut - near - 1), cut) + 1
     return line or cut
 
 
 def counted(texts: Iterator[str], stage: str, total: int | None, report: Report) -> Iterator[str]:
-    """The same texts, reporting how many went by."""
+    """Yield the texts unchanged and report their number."""
     for i, text in enumerate(texts, start=1):
         report(stage, i, total)
         yield text
@@ -163,7 +168,7 @@ def counted(texts: Iterator[str], stage: str, total: int | None, report: Report)
 
 @dataclass
 class Writer:
-    """The shards of one split, written one after the other."""
+    """Writes the shards of one split."""
 
     directory: Path
     name: str
@@ -186,7 +191,7 @@ class Writer:
             self.flush()
 
     def flush(self) -> None:
-        """End the shard."""
+        """Write the current shard to disk and start the next one."""
         if not self.tokens:
             return
         name = f"{self.name}-{len(self.shards):05d}"
@@ -194,7 +199,9 @@ class Writer:
         tokens.tofile(self.directory / f"{name}.bin")
         np.array(self.starts, dtype="<i8").tofile(self.directory / f"{name}.docs")
         self.shards.append(ShardMeta(name, len(tokens), len(self.starts), hash_of_tokens(tokens)))
-        self.tokens, self.starts, self.size = [], [], 0
+        self.tokens = []
+        self.starts = []
+        self.size = 0
 
     def meta(self) -> SplitMeta:
         return SplitMeta(self.bytes, tuple(self.shards))
@@ -208,17 +215,16 @@ def encode(
     part: Path,
     report: Report,
 ) -> Meta:
-    """Write the shards of both splits to `part`; return what they are."""
-    vocab, eot = (
-        max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1,
-        find_eot(tokenizer, config.end_of_text),
-    )
+    """Write the shards of both splits to the directory `part` and return their description."""
+    vocab = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    eot = find_eot(tokenizer, config.end_of_text)
     dtype = np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
     writers = {
         name: Writer(part, name, dtype, eot, config.shard_tokens)
         for name in ("train", "validation")
     }
-    documents, done = divided(source, survey, config.validation), 0
+    documents = divided(source, survey, config.validation)
+    done = 0
     while batch := list(islice(documents, BATCH)):
         encoded = tokenizer.encode_batch_fast([text for _, text in batch], add_special_tokens=False)
         for (split, text), encoding in zip(batch, encoded, strict=True):

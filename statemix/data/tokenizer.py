@@ -1,7 +1,8 @@
-"""Tokenizers: one from a file or by name, or a byte-level BPE trained on the text itself.
+"""Tokenizers: load one from a file or from the hub, or train a byte-level BPE on the text.
 
-Every byte sequence can be encoded by a byte-level BPE, so nothing is unknown, and bits per byte compare across vocabularies; with
-257 tokens it has no merges, and is a model of bytes.  Words that look like special tokens are encoded as the text they are.
+A byte-level BPE can encode any text without unknown tokens, so bits per byte are comparable across
+vocabularies.  With 257 tokens it has no merges, and the model works on bytes.  Special tokens that
+occur literally in a text are encoded as ordinary text.
 """
 
 from collections.abc import Iterator
@@ -11,13 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["EOT", "KNOWN_EOT", "find_eot", "load_tokenizer", "train_bpe"]
+
 EOT = "<|endoftext|>"
 KNOWN_EOT = (EOT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
-SMALLEST = 257  # bytes, and the token that ends a document
+SMALLEST = 257  # 256 bytes and the end-of-text token
 
 
 def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
-    """A byte-level BPE of at most `vocab` tokens; token 0 ends a document."""
+    """Train a byte-level BPE with at most `vocab` tokens; token 0 is the end-of-text token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     if vocab < SMALLEST:
@@ -36,7 +39,7 @@ def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
 
 
 def load_tokenizer(name: str) -> "Tokenizer":
-    """The tokenizer in the file (or directory) `name`, or called so on the Hugging Face hub; it encodes texts whole, and no more."""
+    """Load a tokenizer from a file, a directory or the Hugging Face hub, without truncation or padding."""
     tokenizer = find_tokenizer(name)
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -44,7 +47,7 @@ def load_tokenizer(name: str) -> "Tokenizer":
 
 
 def find_tokenizer(name: str) -> "Tokenizer":
-    """The tokenizer as it was saved, which may cut texts and pad them."""
+    """Load a tokenizer as it was saved; it may truncate and pad."""
     from tokenizers import Tokenizer
 
     path = Path(name)
@@ -70,7 +73,7 @@ def find_tokenizer(name: str) -> "Tokenizer":
 
 
 def find_eot(tokenizer: "Tokenizer", name: str | None) -> int:
-    """The id of the token that stands between documents."""
+    """Find the id of the end-of-text token, which separates documents."""
     candidates = KNOWN_EOT if name is None else (name,)
     for candidate in candidates:
         token: int | None = tokenizer.token_to_id(candidate)

@@ -1,11 +1,12 @@
-"""Memory-mapped tokens, and the batches cut from them: what step s reads is a function of the seed and s, of nothing else.
+"""Memory-mapped tokens and batches: the data of step s depends only on the seed and on s.
 
-A split of shards is cut into windows of T + 1 tokens that overlap by one, the last target of one being the first input of the next.
-Each epoch takes the windows in an order of its own.  Step s of a run takes the s-th `batch` of them, whatever the number of ranks:
-ranks divide it, so a run can go on with another number of them, and its position is the step.
+A split is cut into windows of T + 1 tokens that overlap by one: the last target of a window is the
+first input of the next.  Each epoch has a different random order of the windows, and step s of a run
+reads the s-th batch in that order.  The ranks divide the batch among them, so a run can resume with
+another number of ranks, and its position in the data is the step.
 
-A window may hold the end of one document and the start of another.  Its documents are then packed, `cu_seqlens` telling where each
-begins, and no state goes from one to the next.
+A window may contain several documents.  They are then packed: `cu_seqlens` holds the start of each,
+and no state crosses from one document to the next.
 """
 
 import hashlib
@@ -19,18 +20,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-META, TOKENIZER, VERSION = "data.json", "tokenizer.json", 1
+__all__ = [
+    "META",
+    "TOKENIZER",
+    "VERSION",
+    "Batch",
+    "Meta",
+    "Piece",
+    "ShardMeta",
+    "Split",
+    "SplitMeta",
+    "TokenData",
+    "check_ids",
+    "collate",
+    "epoch_order",
+    "hash_of_tokens",
+    "open_data",
+    "windows_of_step",
+]
+
+META = "data.json"
+TOKENIZER = "tokenizer.json"
+VERSION = 1
 DTYPES = ("<u2", "<u4")
-VERIFIED = 1 << 28  # bytes of tokens up to which all are read, to compare them with their hashes
+VERIFIED = 1 << 28  # hashes are verified for data of at most this many bytes
 SPLITS = ("train", "validation")
 
 
 @dataclass(frozen=True)
 class ShardMeta:
-    """A file of tokens, and one of where documents begin.
+    """Description of a shard: a file of tokens and a file with the starts of its documents.
 
     Args:
-        hash: of the tokens, empty where older versions noted none.
+        hash: hash of the tokens; empty if an older version wrote the shard.
     """
 
     name: str
@@ -41,14 +63,14 @@ class ShardMeta:
 
 @dataclass(frozen=True)
 class SplitMeta:
-    """The shards of a split, and how many bytes of text they were."""
+    """Description of a split: its shards and the size of the original text in bytes."""
 
     bytes: int
     shards: tuple[ShardMeta, ...]
 
     @property
     def predictions(self) -> int:
-        """Tokens that are predicted from those before them: all but the first of each shard."""
+        """Number of predicted tokens: all but the first of each shard."""
         return sum(shard.tokens - 1 for shard in self.shards)
 
     @property
@@ -58,11 +80,11 @@ class SplitMeta:
 
 @dataclass(frozen=True)
 class Meta:
-    """What a prepared directory holds.
+    """Description of a prepared directory, stored as data.json.
 
     Args:
-        vocab: the largest id of the tokenizer, and one.
-        empty: documents of the source that held nothing and were left out.
+        vocab: the largest token id plus one.
+        empty: number of empty documents in the source, which were skipped.
     """
 
     version: int
@@ -76,7 +98,10 @@ class Meta:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some tokens in a row, inputs and targets being all but the last and all but the first, and where in the inputs documents begin."""
+    """Consecutive tokens: inputs are all but the last, targets all but the first.
+
+    `starts` are the indices of inputs at which a document starts.
+    """
 
     tokens: np.ndarray
     starts: np.ndarray
@@ -84,13 +109,13 @@ class Piece:
 
 @dataclass(frozen=True)
 class Shard:
-    """The tokens of a file, mapped into memory, and where documents begin in it."""
+    """The memory-mapped tokens of a shard, and the starts of its documents."""
 
     tokens: np.ndarray
     starts: np.ndarray
 
     def piece(self, start: int, stop: int) -> Piece:
-        """Inputs start .. stop − 1 and their targets."""
+        """Cut out the inputs start .. stop − 1 and their targets."""
         first, last = np.searchsorted(self.starts, (start + 1, stop))
         return Piece(np.asarray(self.tokens[start : stop + 1]), self.starts[first:last] - start)
 
@@ -103,11 +128,11 @@ class Split:
     meta: SplitMeta
 
     def count(self, length: int) -> int:
-        """Whole windows of `length` inputs."""
+        """Count the full windows of `length` inputs."""
         return sum((len(shard.tokens) - 1) // length for shard in self.shards)
 
     def window(self, index: int, length: int) -> Piece:
-        """Window `index` of those `count` counts."""
+        """Return the full window with the given index."""
         for shard in self.shards:
             count = (len(shard.tokens) - 1) // length
             if index < count:
@@ -116,7 +141,10 @@ class Split:
         raise IndexError(f"There are {self.count(length)} windows of length {length}.")
 
     def pieces(self, length: int, limit: int = 0) -> list[Piece]:
-        """Windows that cover every prediction once, or the first `limit` of them; the last of a shard may be shorter."""
+        """Cover every prediction, or the first `limit`, exactly once with windows.
+
+        The last window of a shard may be shorter.
+        """
         pieces: list[Piece] = []
         left = limit or self.meta.predictions
         for shard in self.shards:
@@ -130,7 +158,7 @@ class Split:
 
 
 def check_ids(split: Split, vocab: int) -> None:
-    """Every token of `split` is one of the vocabulary; all of them are read."""
+    """Read all tokens of `split` and raise an error if one is outside the vocabulary."""
     for shard in split.shards:
         largest = int(shard.tokens.max(initial=0))
         if largest >= vocab:
@@ -148,7 +176,7 @@ class TokenData:
     meta: Meta
 
     def split(self, name: str) -> Split:
-        """The split called `name`, its files mapped and their sizes checked."""
+        """Open the split called `name`: check the sizes of its files and map them into memory."""
         if name not in self.meta.splits:
             raise ValueError(f"Unknown split {name!r}. Available: {', '.join(self.meta.splits)}.")
         meta = self.meta.splits[name]
@@ -161,7 +189,7 @@ class TokenData:
         )
 
     def verify(self) -> None:
-        """Compare tokens with their hashes, if they are few enough to read them all."""
+        """Compare the tokens with their hashes, unless there are too many to read quickly."""
         shards = [
             shard for split in self.meta.splits.values() for shard in split.shards if shard.hash
         ]
@@ -172,22 +200,22 @@ class TokenData:
             if hash_of_tokens(open_shard(self.directory, shard, dtype).tokens) != shard.hash:
                 path = self.directory / f"{shard.name}.bin"
                 raise ValueError(
-                    f"The shard {path} does not hold the tokens that were prepared: its hash is another. Copy it again."
+                    f"The shard {path} is damaged: the hash of its tokens does not match. Copy it again."
                 )
 
     @property
     def tokenizer(self) -> Path:
-        """The file of the tokenizer."""
+        """Path of the tokenizer file."""
         return self.directory / TOKENIZER
 
 
 def hash_of_tokens(tokens: np.ndarray) -> str:
-    """Sixteen hexadecimal digits of the tokens' bytes."""
+    """Hash the bytes of the tokens to sixteen hexadecimal digits."""
     return hashlib.sha256(np.ascontiguousarray(tokens).data).hexdigest()[:16]
 
 
 def open_data(directory: Path) -> TokenData:
-    """Open what `statemix lm prepare` wrote."""
+    """Open a directory that `statemix lm prepare` wrote."""
     path = directory / META
     if not path.is_file():
         raise FileNotFoundError(
@@ -230,7 +258,7 @@ def meta_from_dict(data: dict[str, Any]) -> Meta:
 
 
 def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
-    """Map a shard into memory, after checking that all of it is there."""
+    """Check that a shard is complete and map it into memory."""
     paths = (directory / f"{meta.name}.bin", directory / f"{meta.name}.docs")
     for path, size in zip(paths, (meta.tokens * dtype.itemsize, meta.documents * 8), strict=True):
         if not path.is_file():
@@ -251,7 +279,7 @@ def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs and targets (B, T); or (1, sum of lengths), with `cu_seqlens` telling where sequences begin."""
+    """Inputs and targets (B, T), or packed (1, sum of lengths) with the bounds `cu_seqlens`."""
 
     tokens: Tensor
     targets: Tensor
@@ -266,10 +294,11 @@ class Batch:
 
 
 def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
-    """A batch of pieces: a rectangle where it can be, packed where lengths differ or documents begin inside.
+    """Make a batch of pieces, packed if lengths differ or if documents start inside a piece.
 
     Args:
-        reset: begin every document with a fresh state; if not, states go on from one document of a piece to the next.
+        reset: start every document with a fresh state; otherwise the state carries over from one
+            document of a piece to the next.
     """
     lengths = [len(piece.tokens) - 1 for piece in pieces]
     inputs = np.stack if len(set(lengths)) == 1 else np.concatenate
@@ -279,7 +308,8 @@ def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
     )
     if len(set(lengths)) == 1 and not (reset and any(len(piece.starts) for piece in pieces)):
         return Batch(tokens, targets, None)
-    bounds, end = [0], 0
+    bounds = [0]
+    end = 0
     for piece, length in zip(pieces, lengths, strict=True):
         bounds += [end + int(start) for start in piece.starts] if reset else []
         end += length
@@ -288,12 +318,12 @@ def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
 
 
 def windows_of_step(step: int, batch: int, count: int, seed: int) -> np.ndarray:
-    """The windows that step `step` reads, of `count` in all, in the order of the run's epochs."""
+    """Return the indices of the windows of one step, given the number of windows `count`."""
     positions = np.arange(step * batch, (step + 1) * batch)
     return np.array([epoch_order(seed, int(p) // count, count)[p % count] for p in positions])
 
 
 @lru_cache(maxsize=2)
 def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
-    """A permutation of the windows for each epoch."""
+    """Draw the permutation of the windows for an epoch."""
     return np.random.default_rng([seed, epoch]).permutation(count)

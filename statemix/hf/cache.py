@@ -14,6 +14,8 @@ from transformers.cache_utils import Cache
 from statemix.layers.mixer import Mixer
 from statemix.layers.trace import trace
 
+__all__ = ["ROLLBACK", "RecurrentCache", "RecurrentLayer"]
+
 ROLLBACK = 64  # states that one call may leave to go back to, unless the caller wants more
 
 

@@ -14,6 +14,8 @@ from statemix.hf.model import StatemixForCausalLM
 from statemix.lm.checkpoint import TOKENIZER, SavedModel
 from statemix.lm.tokenizer import open_tokenizer
 
+__all__ = ["export_model", "wrap_tokenizer"]
+
 
 def export_model(saved: SavedModel, out: Path) -> None:
     """Write `saved` to the new directory `out`: weights, config, and the tokenizer if it has one."""

@@ -16,6 +16,8 @@ from statemix.layers.gates import INIT_STD
 from statemix.models.lm import LanguageModel, LMBlock, check_tokens
 from statemix.models.loss import IGNORED, next_token_loss
 
+__all__ = ["StatemixForCausalLM"]
+
 
 class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     """`LanguageModel` as a causal language model of transformers; `model` is it."""

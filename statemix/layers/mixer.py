@@ -1,11 +1,12 @@
-"""What every mixer is, and the table of those that a name can build.
+"""The interface of a mixer, and the registry that builds mixers by name.
 
 A mixer moves information between the steps of a sequence:
 
     y, state = mixer(x, state, cu_seqlens=..., mask=...)      x, y: (B, T, d)
     y_t, state = mixer.step(x_t, state)                       x_t, y_t: (B, d)
 
-and calling `step` T times is the same as calling `forward` once.  Any `nn.Module` that does so can be registered:
+Calling `step` T times is equivalent to calling `forward` once.  Any `nn.Module` with this interface
+can be registered:
 
     @register_mixer("mine")
     class Mine(nn.Module): ...
@@ -16,47 +17,51 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, Protocol, TypeVar, Union, get_args, get_origin, runtime_checkable
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from statemix.ops.check import check_choice
 from statemix.ops.lookup import Lookup
+from statemix.types import Mask, SequenceBounds
+
+__all__ = ["MIXERS", "Mixer", "build_mixer", "check_mixed", "check_option", "register_mixer"]
 
 
 @runtime_checkable
 class Mixer(Protocol):
-    """A sequence mixer of width d; a state is whatever it returns, one row (or entry) a sequence."""
+    """A sequence mixer of width d.
+
+    The state can be any object; its tensors have one row per sequence.
+    """
 
     @property
     def state_size(self) -> int:
-        """How many numbers the state of one sequence holds."""
+        """Number of scalars in the state of one sequence."""
 
     def forward(
         self,
-        x: Tensor,
+        x: Float[Tensor, "B T d"],
         state: Any = None,
         *,
-        cu_seqlens: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        """All steps of a batch of sequences, and their final states."""
+        cu_seqlens: SequenceBounds | None = None,
+        mask: Mask | None = None,
+    ) -> tuple[Float[Tensor, "B T d"], Any]:
+        """Run all steps of a batch of sequences; return the outputs and the final state."""
 
-    def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """One step of a batch of sequences, and their next states."""
+    def step(
+        self, x_t: Float[Tensor, "B d"], state: Any = None
+    ) -> tuple[Float[Tensor, "B d"], Any]:
+        """Run one step of a batch of sequences; return the outputs and the next state."""
 
 
 MIXERS: dict[str, type[nn.Module]] = {}
 MixerClass = TypeVar("MixerClass", bound=type[nn.Module])
-SPELT = {
-    "bool": bool,
-    "int": int,
-    "float": float,
-    "str": str,
-    "None": NoneType,
-}  # what a command line or a JSON file can spell
+# The types of options that can be given on the command line or in a JSON file.
+SPELT = {"bool": bool, "int": int, "float": float, "str": str, "None": NoneType}
 
 
 def register_mixer(name: str) -> Callable[[MixerClass], MixerClass]:
-    """Make a mixer class known as `name` to every task, sweep, bench and report."""
+    """Register a mixer class as `name` for all tasks, sweeps, benchmarks and reports."""
     if not isinstance(name, str):
         raise TypeError(
             f'`register_mixer` takes a name, got {name!r}. Write @register_mixer("mine").'
@@ -75,7 +80,7 @@ def register_mixer(name: str) -> Callable[[MixerClass], MixerClass]:
 
 
 def check_class(cls: type) -> None:
-    """`cls` is an `nn.Module` whose forward and step have a mixer's arguments."""
+    """Raise an error unless `cls` is an `nn.Module` with a mixer's `forward` and `step`."""
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise TypeError(f"A mixer must be a subclass of nn.Module, got {cls!r}.")
     for method, arguments in (
@@ -93,12 +98,12 @@ def check_class(cls: type) -> None:
 
 
 def origin(cls: type) -> str:
-    """Where a class comes from: the same after a reload, another for a namesake."""
+    """Return the qualified name of a class, which does not change when its module is reloaded."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Module:
-    """The mixer called `name`, of width `d_model`, constructed with `options`."""
+    """Build the mixer called `name` of width `d_model` with `options`."""
     check_choice("mixer", name, MIXERS)
     signature = inspect.signature(MIXERS[name])
     own = [p for p in signature.parameters.values() if p.name not in ("d_model", "device", "dtype")]
@@ -117,7 +122,10 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
 
 
 def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:
-    """`value` is what `annotation` asks for, where that is one of the types in SPELT, or a choice of them."""
+    """Raise an error unless `value` has the annotated type, or a type of the annotated union.
+
+    Annotations with types other than those in SPELT are not checked.
+    """
     annotation = SPELT.get(annotation, annotation) if isinstance(annotation, str) else annotation
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     if not all(kind in SPELT.values() for kind in kinds):
@@ -132,15 +140,16 @@ def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:
 
 
 def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor | Lookup) -> tuple[Tensor, Any]:
-    """What a mixer made of `x`: an output of the same shape, and a state."""
+    """Return the output and the state from a mixer's result, after checking type and shape."""
     name = type(mixer).__name__
     if not (isinstance(mixed, tuple) and len(mixed) == 2):
         raise TypeError(
-            f"The mixer {name} must return its output and its state, got a {type(mixed).__name__}."
+            f"The mixer {name} must return a tuple (output, state), got a {type(mixed).__name__}."
         )
     y, state = mixed
     if y.shape != x.shape:
         raise ValueError(
-            f"The mixer {name} must return an output of its input's shape {tuple(x.shape)}, got {tuple(y.shape)}."
+            f"The mixer {name} must return an output of the same shape as its input: "
+            f"expected {tuple(x.shape)}, got {tuple(y.shape)}."
         )
     return y, state

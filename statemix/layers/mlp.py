@@ -1,4 +1,4 @@
-"""Channel mixers: what works on each step by itself, between the sequence mixers."""
+"""Channel mixers: position-wise networks that alternate with the sequence mixers."""
 
 import torch
 import torch.nn.functional as F
@@ -8,9 +8,15 @@ from torch import Tensor, nn
 from statemix.layers.gates import make_linear
 from statemix.ops.check import check_choice
 
+__all__ = ["CHANNEL_MIXERS", "MLP", "NoChannelMixer", "SwiGLU", "build_channel_mixer"]
+
 
 class SwiGLU(nn.Module):
-    """y = W_2 (silu(W_1 x) ⊙ W_3 x), inner width 8/3 d, rounded up to a multiple of 8, if not given."""
+    """y = W_2 (silu(W_1 x) ⊙ W_3 x).
+
+    Args:
+        inner: inner width; by default 8/3 d_model, rounded up to a multiple of 8.
+    """
 
     def __init__(self, d_model: int, inner: int | None = None) -> None:
         super().__init__()
@@ -24,7 +30,7 @@ class SwiGLU(nn.Module):
 
 
 class MLP(nn.Module):
-    """y = W_2 gelu(W_1 x), inner width 4 d."""
+    """y = W_2 gelu(W_1 x), with an inner width of 4 d."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -36,7 +42,7 @@ class MLP(nn.Module):
 
 
 class NoChannelMixer(nn.Module):
-    """y = 0: the residual stream passes by."""
+    """y = 0: the block leaves the residual stream unchanged."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -49,6 +55,6 @@ CHANNEL_MIXERS: dict[str, type[nn.Module]] = {"swiglu": SwiGLU, "mlp": MLP, "non
 
 
 def build_channel_mixer(name: str, d_model: int) -> nn.Module:
-    """The channel mixer called `name`."""
+    """Build the channel mixer called `name`."""
     check_choice("channel mixer", name, CHANNEL_MIXERS)
     return CHANNEL_MIXERS[name](d_model)

@@ -18,6 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from statemix.models.lm import LanguageModel, States
 from statemix.models.loss import IGNORED
 
+__all__ = ["LOGITS", "Perplexity", "measure_perplexity"]
+
 LOGITS = 2**24  # logits that are held at once
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from statemix.models.lm import LanguageModel, States
 
+__all__ = ["Sampling", "choose", "generate_tokens"]
+
 PREFILL = 1024  # tokens of a prompt that are read at once
 COLDEST = 1e-8  # a temperature below it is as good as zero
 

@@ -13,6 +13,8 @@ from statemix.layers.unit import LinearRecurrentUnit
 from statemix.lm.ranks import Ranks, Scored
 from statemix.models.lm import LanguageModel
 
+__all__ = ["Quality", "autocast", "flops_per_token", "measure_peak", "measure_quality"]
+
 
 @dataclass(frozen=True)
 class Quality:

@@ -18,6 +18,18 @@ from statemix.data import Split, TokenData
 from statemix.data.tokenizer import load_tokenizer
 from statemix.data.tokens import check_ids
 
+__all__ = [
+    "LossyTokenizer",
+    "NGram",
+    "NGramResult",
+    "bytes_of",
+    "discounts",
+    "documents_of",
+    "measure_ngram",
+    "padded",
+    "train_ngram",
+]
+
 UNSEEN = -1
 BYTES = 256  # how many there are; the end of a document is one more
 

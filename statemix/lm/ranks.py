@@ -25,6 +25,8 @@ from statemix.models.lm import LanguageModel
 from statemix.models.loss import next_token_loss
 from statemix.ops.context import own_part
 
+__all__ = ["Ranks", "Scored", "join", "ranks_of", "spread", "synchronised"]
+
 T = TypeVar("T")
 
 

@@ -15,6 +15,8 @@ from statemix.lm.checkpoint import SavedModel
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["Text", "read_held_out", "read_text"]
+
 
 @dataclass(frozen=True)
 class Text:

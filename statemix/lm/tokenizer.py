@@ -11,6 +11,8 @@ from statemix.lm.checkpoint import SavedModel
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+__all__ = ["open_tokenizer"]
+
 
 def read_tokenizer(path: Path) -> "Tokenizer":
     """The tokenizer in the file `path`."""

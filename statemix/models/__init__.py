@@ -1,4 +1,4 @@
-"""Models around a mixer: the tagger of the synthetic tasks, the autoencoder of the compression task, and language models."""
+"""Models built from a mixer: a tagger, an autoencoder for compression, and language models."""
 
 from torch import nn
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def build_model(config: ModelConfig, task: Task, length: int) -> nn.Module:
-    """The model that `task` is made for, around the mixer of `config`."""
+    """Build the model that `task` requires, with the mixer of `config`."""
     if task.model == "autoencoder":
         return Autoencoder(config, task.vocab, task.classes, length)
     return Tagger(config, task.vocab, task.classes)

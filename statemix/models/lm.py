@@ -4,8 +4,9 @@
     x = x + mixer(norm(x)),    x = x + W_2 (silu(W_1 norm(x)) ⊙ W_3 norm(x))        for each layer
     logits = W norm(x)
 
-Norms are RMS norms.  There are no positions: what a step knows of time, its states told it, so a sequence may go on for ever.
-`states` is one entry a layer, whatever its mixer returns: pass back what a call gave to go on where it stopped.
+Norms are RMS norms.  The model has no positional encoding; order is visible only through the mixer,
+so the length of a sequence is not limited.  `states` is a list with the state of each layer's mixer.
+To continue a sequence, pass the states that the previous call returned.
 """
 
 import math
@@ -23,12 +24,21 @@ from statemix.layers.mlp import SwiGLU
 from statemix.ops.check import check_tensor
 from statemix.types import Mask, SequenceBounds
 
+__all__ = [
+    "LMBlock",
+    "LanguageModel",
+    "States",
+    "check_tokens",
+    "count_parameters",
+    "residual_outputs",
+]
+
 States = list[Any]
-OUTPUTS = ("W_o", "W_out")  # what mixers call the projection that they end with
+OUTPUTS = ("W_o", "W_out")  # attribute names of a mixer's output projection
 
 
 class LMBlock(nn.Module):
-    """A mixer and a gated MLP, each behind a norm and beside the residual stream."""
+    """A mixer and a gated MLP, each with a pre-norm and a residual connection."""
 
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
@@ -39,38 +49,44 @@ class LMBlock(nn.Module):
 
     def forward(
         self,
-        x: Tensor,
+        x: Float[Tensor, "B T d"],
         state: Any = None,
         *,
-        cu_seqlens: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        y, state = check_mixed(
-            self.mixer, self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask), x
-        )
+        cu_seqlens: SequenceBounds | None = None,
+        mask: Mask | None = None,
+    ) -> tuple[Float[Tensor, "B T d"], Any]:
+        """Run all steps; return the residual stream and the mixer's final state."""
+        mixed = self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask)
+        y, state = check_mixed(self.mixer, mixed, x)
         return self.leave(x, y), state
 
-    def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        y_t, state = check_mixed(
-            self.mixer, cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state), x_t
-        )
+    def step(
+        self, x_t: Float[Tensor, "B d"], state: Any = None
+    ) -> tuple[Float[Tensor, "B d"], Any]:
+        """Run one step; return the residual stream and the mixer's next state."""
+        mixed = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
+        y_t, state = check_mixed(self.mixer, mixed, x_t)
         return self.leave(x_t, y_t), state
 
-    def leave(self, x: Tensor, y: Tensor) -> Tensor:
-        """The residual stream after the block, given what the mixer adds."""
+    def leave(
+        self, x: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]
+    ) -> Float[Tensor, "*batch d"]:
+        """Add the mixer's output y to the residual stream x and apply the MLP."""
         x = x + y
         return x + self.mlp(self.mlp_norm(x))
 
 
 class LanguageModel(nn.Module):
-    """Tokens (B, T) to logits (B, T, V) of the tokens that follow.
+    """Maps tokens (B, T) to logits (B, T, V) of the next tokens.
 
-    `checkpointing`, when set, computes the blocks again in the backward pass instead of keeping what is inside them.
+    Set `checkpointing` to recompute the activations of each block in the backward pass, which saves
+    memory.
     """
 
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
-        self.config, self.checkpointing = config, False
+        self.config = config
+        self.checkpointing = False
         self.embedding = nn.Embedding(config.vocab, config.width)
         self.blocks = nn.ModuleList(LMBlock(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
@@ -78,7 +94,11 @@ class LanguageModel(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """N(0, 0.02) where the layers do not draw otherwise, and less where 2 · layers outputs add up in the residual stream."""
+        """Reset the embedding and the projections that write to the residual stream.
+
+        Both are N(0, σ²) with σ = 0.02, divided by √(2 · layers) for the projections, because
+        2 · layers of them add up.  Other parameters keep the initialisation of their layers.
+        """
         nn.init.normal_(self.embedding.weight, std=INIT_STD)
         if self.config.tie:
             self.head.weight = self.embedding.weight
@@ -94,7 +114,10 @@ class LanguageModel(nn.Module):
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T V"], States]:
-        """Logits at every step and the states after the last: one a row, or one a sequence that `cu_seqlens` packs."""
+        """Compute logits at every step and the final states.
+
+        There is one state per row, or one per packed sequence if `cu_seqlens` is given.
+        """
         x, states = self.features(tokens, states, cu_seqlens=cu_seqlens, mask=mask)
         return self.head(x), states
 
@@ -106,9 +129,10 @@ class LanguageModel(nn.Module):
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
-        """What the head reads, so that a loss need not hold the logits of all steps at once (`next_token_loss`)."""
+        """Compute the inputs of the head, from which `next_token_loss` computes logits in chunks."""
         check_tokens("tokens", tokens, "(B, T)", self.embedding.num_embeddings)
-        x, after = self.embedding(tokens), []
+        x = self.embedding(tokens)
+        after = []
         for block, state in zip(self.blocks, self.before(states), strict=True):
             x, state = self.run(block, x, state, cu_seqlens, mask)  # noqa: PLW2901
             after.append(state)
@@ -117,12 +141,12 @@ class LanguageModel(nn.Module):
     def run(
         self,
         block: nn.Module,
-        x: Tensor,
+        x: Float[Tensor, "B T d"],
         state: Any,
-        cu_seqlens: Tensor | None,
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Any]:
-        """One block, computed twice if it is checkpointed."""
+        cu_seqlens: SequenceBounds | None,
+        mask: Mask | None,
+    ) -> tuple[Float[Tensor, "B T d"], Any]:
+        """Run one block, with activation checkpointing if it is enabled."""
         if self.checkpointing and torch.is_grad_enabled():
             return checkpoint(
                 block, x, state, cu_seqlens=cu_seqlens, mask=mask, use_reentrant=False
@@ -132,42 +156,47 @@ class LanguageModel(nn.Module):
     def step(
         self, tokens_t: Integer[Tensor, " B"], states: States | None = None
     ) -> tuple[Float[Tensor, "B V"], States]:
-        """Logits of one step of a batch, for decoding: the same time and memory at every step."""
+        """Compute the logits of one decoding step, in constant time and memory per step."""
         check_tokens("tokens_t", tokens_t, "(B)", self.embedding.num_embeddings)
-        x_t, after = self.embedding(tokens_t), []
+        x_t = self.embedding(tokens_t)
+        after = []
         for block, state in zip(self.blocks, self.before(states), strict=True):
             x_t, state = cast(LMBlock, block).step(x_t, state)  # noqa: PLW2901
             after.append(state)
         return self.head(self.norm(x_t)), after
 
     def before(self, states: States | None) -> States:
-        """A state for each layer, None where a sequence begins."""
+        """Return the initial state of each layer; None is the mixer's default."""
         if states is None:
             return [None] * len(self.blocks)
         if len(states) != len(self.blocks):
             raise ValueError(
-                f"`states` must have one entry a layer: expected {len(self.blocks)}, got {len(states)}."
+                f"`states` must have one entry per layer: expected {len(self.blocks)}, got {len(states)}."
             )
         return states
 
     @property
     def state_size(self) -> int:
-        """Numbers in the states of one sequence, however long it is."""
+        """Number of scalars in the states of one sequence; it does not depend on the length."""
         return sum(cast(Mixer, cast(LMBlock, block).mixer).state_size for block in self.blocks)
 
 
 def residual_outputs(block: LMBlock) -> list[nn.Linear]:
-    """The projections of a block whose outputs are added to the residual stream."""
+    """List the projections of a block whose outputs are added to the residual stream."""
     ends = [getattr(block.mixer, name) for name in OUTPUTS if hasattr(block.mixer, name)]
     return [*ends, block.mlp.W_2]
 
 
 def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
-    """Tokens are whole numbers below `vocab`; on a GPU, where reading them would wait for it, the embedding itself asserts that."""
+    """Raise an error unless tokens are integers below `vocab` with the given axes.
+
+    On a GPU the range is not checked here, because it would force a synchronisation; the embedding
+    asserts it instead.
+    """
     check_tensor(name, tokens)
     if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
         raise TypeError(
-            f"`{name}` must be whole numbers, got {tokens.dtype}. Convert with {name}.long()."
+            f"`{name}` must be integers, got {tokens.dtype}. Convert with {name}.long()."
         )
     if tokens.dim() != axes.count(",") + 1:
         raise ValueError(
@@ -175,7 +204,8 @@ def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
         )
     if torch.compiler.is_compiling() or tokens.device.type != "cpu" or tokens.numel() == 0:
         return
-    least, most = tokens.min().item(), tokens.max().item()
+    least = tokens.min().item()
+    most = tokens.max().item()
     if least < 0 or most >= vocab:
         wrong = least if least < 0 else most
         raise ValueError(
@@ -185,7 +215,7 @@ def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
 
 
 def count_parameters(config: LMConfig) -> int:
-    """Parameters of the model that `config` describes, counted without allocating them."""
+    """Count the parameters of the model of `config` without allocating them."""
     with torch.device("meta"):
         model = LanguageModel(config)
     return sum(p.numel() for p in model.parameters())

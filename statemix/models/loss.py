@@ -1,13 +1,14 @@
-"""Next-token loss from features, without the logits of all steps in memory at once.
+"""Next-token loss from features, computed in chunks so that not all logits are in memory at once.
 
     loss = mean over scored t of  − log softmax(W x[t])[targets[t]]
 
-A vocabulary of 50,000 makes logits 65 times larger than the features of width 768 that they come from.  So a chunk of steps is taken all
-the way, on a CPU while its logits are in the cache: logits, probabilities p, loss, and at once the gradients
+With a vocabulary of 50,000, logits are 65 times larger than features of width 768.  The forward pass
+therefore computes everything for one chunk of steps at a time (on a CPU, while the logits of the
+chunk are in the cache): logits, probabilities p, loss, and the gradients
 
     g[t] = p[t] − onehot(targets[t]),    dx[t] = W^T g[t],    dW = sum over t of g[t] x[t]^T
 
-which the backward pass only scales.
+The backward pass only scales these.
 """
 
 import math
@@ -18,10 +19,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+__all__ = ["IGNORED", "next_token_loss"]
+
 IGNORED = -100  # the target of a step that is not scored
-CACHED_LOGITS = 1 << 21  # of a chunk on a CPU: eight megabytes
-HELD_LOGITS = 1 << 27  # of a chunk elsewhere
-FEWEST_STEPS = 64  # of a chunk: with fewer, matrix products are slow
+CACHED_LOGITS = 1 << 21  # logits per chunk on a CPU: eight megabytes
+HELD_LOGITS = 1 << 27  # logits per chunk on other devices
+FEWEST_STEPS = 64  # minimum steps per chunk; with fewer, matrix products are slow
 
 
 def next_token_loss(
@@ -32,10 +35,10 @@ def next_token_loss(
     chunk: int | None = None,
     reduction: str = "mean",
 ) -> Float[Tensor, ""]:
-    """Cross-entropy of features `x` under the head `W`, a chunk of steps at a time; a target of −100 is not scored.
+    """Compute the cross-entropy of the logits W x in chunks; steps with target −100 are not scored.
 
-    Targets are those of the features beside them: shift them first.  With reduction "sum" the caller divides, by the tokens of all
-    ranks perhaps.
+    `targets[t]` is the token that `x[t]` predicts, so shift the tokens first.  Use the reduction
+    "sum" to divide by another count, for example by the number of tokens on all ranks.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"Unknown reduction {reduction!r}. Available: mean, sum.")
@@ -45,36 +48,38 @@ def next_token_loss(
         )
     if chunk is not None and chunk < 1:
         raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
-    x, targets = x.flatten(0, -2), targets.flatten()
+    x = x.flatten(0, -2)
+    targets = targets.flatten()
     check_targets(targets, W.shape[0])
-    wanted = (
-        x.requires_grad and torch.is_grad_enabled(),
-        W.requires_grad and torch.is_grad_enabled(),
-    )
+    training = torch.is_grad_enabled()
+    wanted = (training and x.requires_grad, training and W.requires_grad)
     total = SumOfLosses.apply(x, W, targets, steps_at_once(W) if chunk is None else chunk, wanted)
     return total / (targets != IGNORED).sum() if reduction == "mean" else total
 
 
 def check_targets(targets: Tensor, vocab: int) -> None:
-    """Targets are tokens or −100; on a GPU, where reading them would wait for it, the kernel itself asserts that."""
+    """Raise an error if a target is neither a token nor −100.
+
+    On a GPU this would force a synchronisation, and the kernel asserts it instead.
+    """
     if torch.compiler.is_compiling() or targets.device.type != "cpu" or targets.numel() == 0:
         return
     wrong = targets[((targets < 0) & (targets != IGNORED)) | (targets >= vocab)]
     if wrong.numel():
         raise ValueError(
-            f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}."
+            f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}. "
+            "Use the tokenizer that the model was trained with."
         )
 
 
 def steps_at_once(W: Tensor) -> int:
-    """Steps whose logits fit into the cache of a CPU, or a fair share of another device's memory."""
-    return max(
-        FEWEST_STEPS, (CACHED_LOGITS if W.device.type == "cpu" else HELD_LOGITS) // W.shape[0]
-    )
+    """Choose a chunk size so that the logits fit into a CPU's cache, or into a GPU's memory."""
+    logits = CACHED_LOGITS if W.device.type == "cpu" else HELD_LOGITS
+    return max(FEWEST_STEPS, logits // W.shape[0])
 
 
 class SumOfLosses(torch.autograd.Function):
-    """The sum of the losses of steps (N, d), whose gradients are computed with it."""
+    """Sum of the losses of N steps with features (N, d); the forward pass computes the gradients."""
 
     @staticmethod
     def forward(
@@ -97,21 +102,16 @@ class SumOfLosses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_total: Tensor) -> tuple[Tensor | None, ...]:
         x, W, targets, dx, dW = ctx.saved_tensors
-        if (
-            torch.is_grad_enabled()
-        ):  # gradients of gradients are asked for: let torch compute it all again, with all logits
+        if torch.is_grad_enabled():  # double backward: recompute with all logits in plain torch
             dtype = at_least_float32(torch.promote_types(x.dtype, W.dtype))
-            x, W = (
-                x.view_as(x),
-                W.view_as(W),
-            )  # features may come from W, tied to the embedding: a view keeps the way there out
-            total = F.cross_entropy(
-                F.linear(x.to(dtype), W.to(dtype)), targets, ignore_index=IGNORED, reduction="sum"
-            )
+            # With tied embeddings x depends on W; views keep that path out of these gradients.
+            x = x.view_as(x)
+            W = W.view_as(W)
+            logits = F.linear(x.to(dtype), W.to(dtype))
+            total = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
             leaves = [y for y, d in ((x, dx), (W, dW)) if d is not None]
-            found = iter(
-                torch.autograd.grad(total, leaves, d_total.to(total.dtype), create_graph=True)
-            )
+            scale = d_total.to(total.dtype)
+            found = iter(torch.autograd.grad(total, leaves, scale, create_graph=True))
             return *(None if d is None else next(found) for d in (dx, dW)), None, None, None
         return *(None if d is None else d * d_total.to(d.dtype) for d in (dx, dW)), None, None, None
 
@@ -119,7 +119,7 @@ class SumOfLosses(torch.autograd.Function):
 def loss_and_gradient(
     logits: Tensor, targets: Tensor, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
-    """The sum of the losses of a chunk, in float32 at least, and its gradient by the logits, in their dtype."""
+    """Sum the losses of a chunk in at least float32; return it with its gradient for the logits."""
     ignored = (targets == IGNORED)[:, None]
     chosen = targets[:, None].masked_fill(ignored, 0)
     dtype = at_least_float32(logits.dtype)
@@ -129,12 +129,12 @@ def loss_and_gradient(
     loss = (total.log() + largest - logits.gather(1, chosen)).masked_fill(ignored, 0).sum()
     if not with_gradient:
         return loss, logits
-    p.div_(total.masked_fill(ignored, math.inf))  # a step that is not scored has no gradient
+    p.div_(total.masked_fill(ignored, math.inf))  # steps that are not scored get a zero gradient
     return loss, p.scatter_add_(1, chosen, ignored.to(dtype) - 1).to(logits.dtype)
 
 
 def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add a b to `total`, without a matrix in between where dtypes allow."""
+    """Add the product a b to `total` in place, without a temporary matrix if the dtypes agree."""
     if a.dtype == b.dtype == total.dtype:
         total.addmm_(a, b)
     else:
@@ -142,5 +142,5 @@ def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    """What losses of logits of `dtype` are summed in."""
+    """Return the dtype in which losses are summed, at least float32."""
     return torch.promote_types(dtype, torch.float32)

@@ -1,11 +1,12 @@
-"""Language models with a name: those of the paper, and small ones for a CPU.
+"""Named language models: the models of the paper, and smaller ones.
 
-    212m-*    the paper's: width 768, 12 layers, the vocabulary of the GPT-NeoX-20B tokenizer
-    20m-*     for one GPU or a patient CPU: width 320, 6 layers, vocabulary 16,384
-    2m-*      for a CPU in minutes, parameter-matched within a percent: width 128, 4 layers, vocabulary 2,048
-    180k-*    for a CPU in seconds
+    212m-*    the paper's models: width 768, 12 layers, vocabulary of the GPT-NeoX-20B tokenizer
+    20m-*     trains on one GPU in hours: width 320, 6 layers, vocabulary 16,384
+    2m-*      trains on a CPU in minutes: width 128, 4 layers, vocabulary 2,048;
+              parameter counts match within one percent
+    180k-*    trains on a CPU in seconds: width 48, 2 layers, vocabulary 1,024
 
-A preset is an `LMConfig`: `replace(find_preset("2m-bdlru-m4"), vocab=4096)` is another model of the kind.
+A preset is an `LMConfig`, which `replace(find_preset("2m-bdlru-m4"), vocab=4096)` adapts.
 """
 
 from collections.abc import Iterable
@@ -14,9 +15,11 @@ from typing import Any
 from statemix.config.model import LMConfig
 from statemix.ops.check import check_choice
 
+__all__ = ["PRESETS", "find_preset"]
+
 
 def block_mixers(sizes: Iterable[tuple[int, int]]) -> dict[str, dict[str, Any]]:
-    """BD-LRUs of n blocks of m states, from pairs (n, m)."""
+    """Make BD-LRU options for each pair (n, m): n blocks of m states."""
     return {
         f"bdlru-m{m}": {"mixer": "bdlru", "options": {"n_blocks": n, "block_size": m}}
         for n, m in sizes
@@ -24,7 +27,7 @@ def block_mixers(sizes: Iterable[tuple[int, int]]) -> dict[str, dict[str, Any]]:
 
 
 def paper_presets() -> dict[str, LMConfig]:
-    """The paper's parameter-matched models."""
+    """The parameter-matched models of the paper."""
     mixers = {
         **block_mixers([(2112, 1), (844, 2), (302, 4), (96, 8), (28, 16)]),
         "hlru-m16": {"mixer": "hlru", "options": {"n_channels": 242, "order": 16}},
@@ -34,7 +37,7 @@ def paper_presets() -> dict[str, LMConfig]:
 
 
 def medium_presets() -> dict[str, LMConfig]:
-    """What one GPU trains in an hour or two."""
+    """Models that train on one GPU in one to two hours."""
     mixers = {
         **block_mixers([(336, 2), (120, 4)]),
         "lstm": {"mixer": "lstm", "options": {"hidden": 352}},
@@ -46,7 +49,7 @@ def medium_presets() -> dict[str, LMConfig]:
 
 
 def small_presets() -> dict[str, LMConfig]:
-    """Every kind of mixer with the same number of parameters."""
+    """All kinds of mixers, with matching parameter counts."""
     mixers = {
         **block_mixers([(461, 1), (184, 2), (66, 4), (21, 8), (6, 16)]),
         "hlru-m2": {"mixer": "hlru", "options": {"n_channels": 305, "order": 2}},
@@ -63,7 +66,7 @@ def small_presets() -> dict[str, LMConfig]:
 
 
 def tiny_presets() -> dict[str, LMConfig]:
-    """For a first look."""
+    """Models for quick tests."""
     mixers = {
         **block_mixers([(16, 4)]),
         "hlru-m4": {"mixer": "hlru", "options": {"n_channels": 44, "order": 4}},
@@ -83,6 +86,6 @@ PRESETS: dict[str, LMConfig] = {
 
 
 def find_preset(name: str) -> LMConfig:
-    """The preset called `name`."""
+    """Return the preset called `name`."""
     check_choice("preset", name, PRESETS)
     return PRESETS[name]

@@ -1,4 +1,4 @@
-"""Tasks that separate mixers: generators with exact solvers, seeded and vectorised."""
+"""Synthetic tasks that distinguish mixers: seeded, vectorised generators with exact solvers."""
 
 from statemix.tasks import chomsky, groups, mad
 from statemix.tasks.split import shared_inputs, split_examples

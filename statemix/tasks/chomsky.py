@@ -1,11 +1,12 @@
-"""Regular and context-free tasks after Delétang et al.: one answer a sequence, read at an empty token after it.
+"""Regular and context-free tasks after Delétang et al.: one answer per sequence.
 
-    parity               bits; whether an odd number of them is set
-    cycle_nav            moves −1, 0, +1 on a cycle of five; where one ends
-    mod_arith            digits 0–4 and + − ·, · binding stronger; the value modulo 5
-    mod_arith_brackets   the same fully bracketed, with unary minus
+    parity               bits; predict whether an odd number of them is set
+    cycle_nav            moves −1, 0, +1 on a cycle of five; predict the final position
+    mod_arith            digits 0–4 and + − · with the usual precedence; predict the value modulo 5
+    mod_arith_brackets   the same, fully bracketed and with unary minus
 
-Training sequences have all lengths up to the one asked for; shorter ones are followed by empty tokens, whose answers nobody asks for.
+The answer is predicted at an empty token that follows the sequence.  Training sequences have all
+lengths up to the requested one; shorter ones are padded with empty tokens without a target.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,17 @@ import numpy as np
 
 from statemix.tasks.task import IGNORE, Examples, Task, Tokens, register_task
 
+__all__ = [
+    "cycle_nav",
+    "evaluate_bracketed",
+    "evaluate_sums",
+    "mod_arith",
+    "mod_arith_brackets",
+    "parity",
+]
+
 MODULUS = 5
-LENGTH = 40  # of training words; the longest that fits, if this one does not
+LENGTH = 40  # default length of training words, or the longest valid length below it
 PLUS, MINUS, TIMES, OPEN, CLOSE = range(MODULUS, MODULUS + 5)
 Generator = np.random.Generator
 Words = Callable[[int, int, Generator], Tokens]  # (count, length, rng) to words (count, length)
@@ -31,7 +41,7 @@ def answer_task(
     fits: Callable[[int], bool],
     lengths: str,
 ) -> Task:
-    """A task whose words over `letters` tokens have one answer each."""
+    """Make a task that maps each word over `letters` tokens to one answer."""
     empty = letters
 
     def draw(count: int, length: int, rng: Generator) -> Examples:
@@ -49,7 +59,8 @@ def answer_task(
         return Examples(inputs, solve(inputs))
 
     def solve(inputs: Tokens) -> Tokens:
-        targets, ends = np.full_like(inputs, IGNORE), (inputs == empty).argmax(1)
+        targets = np.full_like(inputs, IGNORE)
+        ends = (inputs == empty).argmax(1)
         for end in np.unique(ends):
             rows = np.flatnonzero(ends == end)
             targets[rows, end] = answers(inputs[rows, :end])
@@ -71,7 +82,7 @@ def answer_task(
 
 @register_task("parity")
 def parity() -> Task:
-    """Whether an odd number of bits is set."""
+    """Predict whether an odd number of bits is set."""
     return answer_task(
         "parity",
         2,
@@ -85,7 +96,7 @@ def parity() -> Task:
 
 @register_task("cycle_nav")
 def cycle_nav(size: int = MODULUS) -> Task:
-    """Where a walk of steps −1, 0 and +1 on a cycle of `size` places ends."""
+    """Predict where a walk with steps −1, 0 and +1 on a cycle of `size` positions ends."""
     if size < 2:
         raise ValueError(
             f"The option `size` of the task 'cycle_nav' must be at least 2, got {size}."
@@ -98,7 +109,7 @@ def cycle_nav(size: int = MODULUS) -> Task:
 
 @register_task("mod_arith")
 def mod_arith() -> Task:
-    """The value modulo 5 of a sum of products."""
+    """Evaluate a sum of products modulo 5."""
     return answer_task(
         "mod_arith",
         MODULUS + 3,
@@ -112,7 +123,7 @@ def mod_arith() -> Task:
 
 @register_task("mod_arith_brackets")
 def mod_arith_brackets() -> Task:
-    """The value modulo 5 of a fully bracketed expression."""
+    """Evaluate a fully bracketed expression modulo 5."""
     return answer_task(
         "mod_arith_brackets",
         MODULUS + 5,
@@ -125,21 +136,24 @@ def mod_arith_brackets() -> Task:
 
 
 def letters_of(count: int) -> Words:
-    """Words of independent, uniform letters."""
+    """Make a generator of words with independent, uniform letters."""
     return lambda rows, length, rng: rng.integers(0, count, (rows, length))
 
 
 def draw_sums(count: int, length: int, rng: Generator) -> Tokens:
+    """Draw digits at even positions and operators at odd positions."""
     words = rng.integers(0, MODULUS, (count, length))
     words[:, 1::2] = rng.integers(PLUS, TIMES + 1, (count, length // 2))
     return words
 
 
 def evaluate_sums(words: Tokens) -> Tokens:
-    """A total and the product being built, whose sign came with its first factor."""
-    total, term = np.zeros(len(words), dtype=np.int64), words[:, 0].copy()
+    """Evaluate from left to right, with a running total and a signed current product."""
+    total = np.zeros(len(words), dtype=np.int64)
+    term = words[:, 0].copy()
     for t in range(1, words.shape[1], 2):
-        sign, digit = words[:, t], words[:, t + 1]
+        sign = words[:, t]
+        digit = words[:, t + 1]
         total = np.where(sign == TIMES, total, total + term) % MODULUS
         term = (
             np.where(sign == TIMES, term * digit, np.where(sign == MINUS, -digit, digit)) % MODULUS
@@ -148,15 +162,18 @@ def evaluate_sums(words: Tokens) -> Tokens:
 
 
 def draw_bracketed(count: int, length: int, rng: Generator) -> Tokens:
-    """d, −d, (d), (−d), or (left ∘ right) with the sizes of both drawn uniformly."""
+    """Draw d, −d, (d), (−d), or (left ∘ right) with a uniform split of the length."""
     words = np.empty((count, length), dtype=np.int64)
     digits = rng.integers(0, MODULUS, count)
-    if length <= 2:
-        words[:, 0], words[:, -1] = MINUS, digits
+    if length <= 2:  # a single digit overwrites the minus
+        words[:, 0] = MINUS
+        words[:, -1] = digits
         return words
-    words[:, 0], words[:, -1] = OPEN, CLOSE
+    words[:, 0] = OPEN
+    words[:, -1] = CLOSE
     if length <= 4:
-        words[:, 1], words[:, -2] = MINUS, digits
+        words[:, 1] = MINUS
+        words[:, -2] = digits
         return words
     lefts = rng.integers(1, length - 3, count)
     for left in np.unique(lefts):
@@ -168,12 +185,12 @@ def draw_bracketed(count: int, length: int, rng: Generator) -> Tokens:
 
 
 def evaluate_bracketed(words: Tokens) -> Tokens:
-    """Each word by itself, by recursive descent."""
+    """Evaluate each word by recursive descent."""
     return np.array([evaluate_from(word, 0)[0] for word in words.tolist()], dtype=np.int64)
 
 
 def evaluate_from(word: list[int], at: int) -> tuple[int, int]:
-    """The value of the expression that begins at `at`, and where it ends."""
+    """Evaluate the expression that starts at index `at`; return its value and its end index."""
     token = word[at]
     if token < MODULUS:
         return token, at + 1

@@ -1,9 +1,10 @@
-"""Word problems of groups: the running product of a sequence of elements.
+"""Word problems of groups: predict the running product of a sequence of elements.
 
     y[t] = x[1] · x[2] · … · x[t]
 
-Elements of S_k and A_k are permutations in lexicographic order, the identity first, with (a · b)(i) = a(b(i)); those of Z_k are numbers
-under addition.  Products are looked up in the Cayley table, for all sequences at once.
+Elements of S_k and A_k are permutations in lexicographic order, starting with the identity, with
+(a · b)(i) = a(b(i)).  Elements of Z_k are numbers under addition modulo k.  Products are looked up
+in the Cayley table for all sequences at once.
 """
 
 import itertools
@@ -13,12 +14,14 @@ import numpy as np
 
 from statemix.tasks.task import Examples, Task, Tokens, register_pattern, register_task
 
-ORDERS = {"s": (2, 6), "a": (3, 6), "z": (2, 999)}
+__all__ = ["cayley_table", "elements", "group"]
+
+ORDERS = {"s": (2, 6), "a": (3, 6), "z": (2, 999)}  # smallest and largest k of each family
 
 
 @register_task("group")
 def group(family: str = "s", order: int = 5) -> Task:
-    """S_k, A_k or Z_k, whose running products are to be tracked."""
+    """Track running products in S_k, A_k or Z_k, where k is `order`."""
     family = family.lower()
     if family not in ORDERS:
         raise ValueError(
@@ -47,7 +50,7 @@ register_pattern(
 
 @cache
 def elements(family: str, order: int) -> tuple[tuple[int, ...], ...]:
-    """The permutations of a group, in lexicographic order."""
+    """List the permutations of a group in lexicographic order."""
     if family == "z":
         return tuple(tuple((i + shift) % order for i in range(order)) for shift in range(order))
     every = itertools.permutations(range(order))
@@ -55,13 +58,14 @@ def elements(family: str, order: int) -> tuple[tuple[int, ...], ...]:
 
 
 def is_even(permutation: tuple[int, ...]) -> bool:
+    """True if the permutation has an even number of inversions."""
     inversions = sum(a > b for a, b in itertools.combinations(permutation, 2))
     return inversions % 2 == 0
 
 
 @cache
 def cayley_table(family: str, order: int) -> Tokens:
-    """table[a, b] = a · b, as indices."""
+    """Compute table[a, b] = a · b for the indices of all elements."""
     permutations = np.array(elements(family, order))
     if family == "z":
         return np.add.outer(np.arange(order), np.arange(order)) % order
@@ -71,7 +75,7 @@ def cayley_table(family: str, order: int) -> Tokens:
 
 
 def products(family: str, order: int, inputs: Tokens) -> Tokens:
-    """Running products along the last axis."""
+    """Compute running products along the last axis."""
     table = cayley_table(family, order)
     targets = np.empty_like(inputs)
     targets[:, 0] = inputs[:, 0]
@@ -83,6 +87,6 @@ def products(family: str, order: int, inputs: Tokens) -> Tokens:
 def draw_products(
     family: str, order: int, count: int, length: int, rng: np.random.Generator
 ) -> Examples:
-    """Elements drawn independently and uniformly, and their running products."""
+    """Draw independent, uniform elements, with their running products as targets."""
     inputs = rng.integers(0, len(cayley_table(family, order)), (count, length))
     return Examples(inputs, products(family, order, inputs))

@@ -6,13 +6,15 @@ import numpy as np
 
 from statemix.tasks.task import IGNORE, Examples, Task, Tokens, register_task
 
+__all__ = ["compress", "copy", "recall"]
+
 
 @register_task("compress")
 def compress(vocab: int = 16, score_all: bool = False) -> Task:
-    """A sequence and then one token at which the state has to hold it all; the decoder spells it out again.
+    """Compress a sequence into the state at its last token, from which a decoder reconstructs it.
 
     Args:
-        score_all: score the compression token too, one free class, as published code does.
+        score_all: also score the compression token, which is trivial, as the published code does.
     """
     check_vocab("compress", vocab, 2)
     return Task(
@@ -31,12 +33,14 @@ def compress(vocab: int = 16, score_all: bool = False) -> Task:
 def draw_compress(
     vocab: int, score_all: bool, count: int, length: int, rng: np.random.Generator
 ) -> Examples:
+    """Draw uniform tokens, followed by the compression token."""
     inputs = rng.integers(0, vocab - 1, (count, length))
     inputs[:, -1] = vocab - 1
     return Examples(inputs, solve_compress(vocab, score_all, inputs))
 
 
 def solve_compress(vocab: int, score_all: bool, inputs: Tokens) -> Tokens:
+    """Targets equal the inputs, without the compression token unless `score_all`."""
     targets = inputs.copy()
     if not score_all:
         targets[:, -1] = IGNORE
@@ -45,10 +49,10 @@ def solve_compress(vocab: int, score_all: bool, inputs: Tokens) -> Tokens:
 
 @register_task("copy")
 def copy(vocab: int = 16, tokens: int = 16) -> Task:
-    """Data tokens scattered among blanks, a copy token, and then blanks, at which the data is wanted in order.
+    """Copy data tokens, scattered among blanks, in order after a copy token.
 
     Args:
-        tokens: data tokens of a sequence.
+        tokens: number of data tokens per sequence.
     """
     check_vocab("copy", vocab, 3)
     if tokens < 1:
@@ -71,8 +75,10 @@ def copy(vocab: int = 16, tokens: int = 16) -> Task:
 def draw_copy(
     vocab: int, tokens: int, count: int, length: int, rng: np.random.Generator
 ) -> Examples:
-    """Every way to scatter the data over the first part is as likely as any other."""
-    copy_token, blank, room = vocab - 1, vocab - 2, length - tokens - 1
+    """Draw data tokens at uniformly random positions before the copy token."""
+    room = length - tokens - 1
+    copy_token = vocab - 1
+    blank = vocab - 2
     inputs = np.full((count, length), blank)
     places = np.sort(np.argsort(rng.random((count, room)), axis=1)[:, :tokens], axis=1)
     np.put_along_axis(inputs[:, :room], places, rng.integers(0, vocab - 2, (count, tokens)), axis=1)
@@ -81,6 +87,7 @@ def draw_copy(
 
 
 def solve_copy(vocab: int, tokens: int, inputs: Tokens) -> Tokens:
+    """Targets are the data tokens, at the last `tokens` positions."""
     targets = np.full_like(inputs, IGNORE)
     data = inputs < vocab - 2
     targets[:, -tokens:] = inputs[data].reshape(len(inputs), tokens)
@@ -89,11 +96,11 @@ def solve_copy(vocab: int, tokens: int, inputs: Tokens) -> Tokens:
 
 @register_task("recall")
 def recall(vocab: int = 16) -> Task:
-    """Pairs of a key and a value; once a key has been seen in a sequence, its value is known when it comes again."""
+    """Recall the value that follows a key from the key's earlier occurrence in the sequence."""
     check_vocab("recall", vocab, 4)
     if vocab % 2:
         raise ValueError(
-            f"The task 'recall' needs an even vocabulary, half keys and half values, got {vocab}."
+            f"The option `vocab` of the task 'recall' must be even (half keys, half values), got {vocab}."
         )
     return Task(
         "recall",
@@ -111,8 +118,12 @@ def recall(vocab: int = 16) -> Task:
 def draw_recall(
     vocab: int, next_token: bool, count: int, length: int, rng: np.random.Generator
 ) -> Examples:
-    """Pairs drawn with replacement, the last key one that came before; to train on, every next token is a target."""
-    half, pairs = vocab // 2, length // 2
+    """Draw key-value pairs with replacement; the last key repeats an earlier one.
+
+    With `next_token`, as in training, every next token is a target.
+    """
+    half = vocab // 2
+    pairs = length // 2
     values = half + rng.integers(0, half, (count, half))
     keys = rng.integers(0, half, (count, pairs))
     keys[:, -1] = keys[np.arange(count), rng.integers(0, pairs - 1, count)]
@@ -122,9 +133,10 @@ def draw_recall(
 
 
 def solve_recall(vocab: int, inputs: Tokens) -> Tokens:
-    """The value at every key that came before in its sequence."""
+    """Targets are the values of all keys that occurred earlier in their sequence."""
     count, length = inputs.shape
-    targets, known = np.full_like(inputs, IGNORE), np.full((count, vocab // 2), IGNORE)
+    targets = np.full_like(inputs, IGNORE)
+    known = np.full((count, vocab // 2), IGNORE)
     rows = np.arange(count)
     for t in range(0, length, 2):
         targets[:, t] = known[rows, inputs[:, t]]
@@ -134,6 +146,7 @@ def solve_recall(vocab: int, inputs: Tokens) -> Tokens:
 
 
 def check_vocab(task: str, vocab: int, least: int) -> None:
+    """Raise an error if the vocabulary is too small for the task."""
     if vocab < least:
         raise ValueError(
             f"The option `vocab` of the task {task!r} must be at least {least}, got {vocab}."

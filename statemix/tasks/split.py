@@ -1,20 +1,24 @@
-"""Training, validation and test examples that share no input, wherever there are enough inputs to share out."""
+"""Training, validation and test examples without common inputs, if the input space is large enough."""
 
 import numpy as np
 
 from statemix.tasks.task import Examples, Task, Tokens
 
-ATTEMPTS = 20  # draws to replace examples that are already taken
-CROWDED = 0.1  # where more than this share is taken at once, the space is too small: replacing them would change what is drawn
+__all__ = ["shared_inputs", "split_examples"]
+
+ATTEMPTS = 20  # how often training examples that occur in another split are redrawn
+# If a larger share than this occurs in another split, the input space is small, and redrawing would
+# change the distribution.
+CROWDED = 0.1
 
 
 def split_examples(
     task: Task, counts: dict[str, int], length: int, seed: int
 ) -> dict[str, Examples]:
-    """Draw each of train, validation and test from a stream of its own.
+    """Draw the splits train, validation and test, each from a separate random stream.
 
-    Validation and test are drawn first.  Training examples whose input is among theirs are drawn again; where an input space is too small
-    for that, the examples stay, and `shared_inputs` tells how many.
+    Validation and test are drawn first.  Training examples with the same input as a held-out example
+    are redrawn.  If the input space is too small, they are kept; `shared_inputs` counts them.
     """
     streams = dict(
         zip(("test", "validation", "train"), np.random.SeedSequence(seed).spawn(3), strict=True)
@@ -39,31 +43,30 @@ def draw_apart(
     *,
     training: bool,
 ) -> Examples:
-    """Examples whose inputs are not `taken`, as far as that can be had."""
+    """Draw examples and redraw those whose inputs are in `taken`, unless there are too many."""
     examples = task.examples(count, length, rng, training=training)
-    for _ in range(ATTEMPTS):
-        clashes = (
-            np.flatnonzero([key in taken for key in rows_as_bytes(examples.inputs)])
-            if taken
-            else np.empty(0, dtype=np.int64)
-        )
+    for _ in range(ATTEMPTS if taken else 0):
+        clashes = np.flatnonzero([key in taken for key in rows_as_bytes(examples.inputs)])
         if len(clashes) == 0 or len(clashes) > CROWDED * count:
             break
         fresh = task.examples(len(clashes), length, rng, training=training)
-        examples.inputs[clashes], examples.targets[clashes] = fresh.inputs, fresh.targets
+        examples.inputs[clashes] = fresh.inputs
+        examples.targets[clashes] = fresh.targets
     return examples
 
 
 def shared_inputs(split: dict[str, Examples]) -> int:
-    """How many training examples have an input that is also in validation or test."""
+    """Count the training examples whose input also occurs in validation or test."""
     held_out = keys(split["validation"].inputs) | keys(split["test"].inputs)
     return sum(key in held_out for key in rows_as_bytes(split["train"].inputs))
 
 
 def keys(inputs: Tokens) -> set[bytes]:
+    """Collect the distinct rows of `inputs`."""
     return set(rows_as_bytes(inputs))
 
 
 def rows_as_bytes(inputs: Tokens) -> list[bytes]:
+    """Convert each row to bytes, so that rows can be compared and hashed."""
     data = np.ascontiguousarray(inputs.astype(np.int16))
     return data.view(f"V{2 * data.shape[1]}").ravel().tolist()

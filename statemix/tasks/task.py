@@ -1,13 +1,14 @@
-"""What a task is, the table of those that a name finds, and how examples are drawn and split.
+"""The definition of a task, and the registry that finds tasks by name.
 
-A task draws examples: token sequences, and for every position the class to predict, or IGNORE.  One function adds one:
+A task draws examples: token sequences with a target class, or IGNORE, at every position.  To add a
+task, register a function that returns it:
 
     @register_task("mine")
     def mine() -> Task:
         return Task("mine", vocab=4, classes=2, draw=draw_mine, length=32)
 
-where `draw_mine(count, length, rng)` returns `Examples`.  With a `solve` that computes targets from inputs alone, tests can hold the
-generator against it.
+where `draw_mine(count, length, rng)` returns `Examples`.  An optional `solve` computes the targets
+from the inputs alone, so that tests can check the generator against it.
 """
 
 import inspect
@@ -21,7 +22,20 @@ from numpy.typing import NDArray
 
 from statemix.layers.mixer import check_option
 
-IGNORE = -100  # a target that nobody predicts
+__all__ = [
+    "IGNORE",
+    "TASKS",
+    "Examples",
+    "Task",
+    "Tokens",
+    "find_maker",
+    "find_task",
+    "known_tasks",
+    "register_pattern",
+    "register_task",
+]
+
+IGNORE = -100  # the target of a position that is not scored
 Tokens = NDArray[np.int64]
 
 
@@ -41,19 +55,19 @@ class Examples:
 
 @dataclass(frozen=True)
 class Task:
-    """How to draw examples of a task, and how many tokens and classes they have.
+    """A generator of examples, with the sizes of its vocabulary and of its set of classes.
 
     Args:
-        name: what tables call it.
+        name: name of the task in tables.
         vocab: tokens are 0 .. vocab - 1.
         classes: targets are 0 .. classes - 1, or IGNORE.
-        draw: (count, length, rng) to Examples; the same bits for the same rng.
-        length: of training sequences, where nothing else is asked for.
-        solve: targets from inputs alone, exactly, where there is one answer.
-        lengths: the lengths that fit, as a sentence, or None if any from 1 on do.
-        fits: whether a length fits.
-        train_draw: how training examples are drawn, where that is another way.
-        model: which model the task is made for, a name from `statemix.models`.
+        draw: maps (count, length, rng) to Examples, deterministically for a given rng.
+        length: default length of training sequences.
+        solve: computes the exact targets from the inputs, if they are unique.
+        lengths: description of the valid lengths, for error messages.
+        fits: returns True for a valid length.
+        train_draw: replaces `draw` for training examples, if given.
+        model: the model for this task, "tagger" or "autoencoder".
     """
 
     name: str
@@ -70,10 +84,10 @@ class Task:
     def examples(
         self, count: int, length: int, rng: np.random.Generator, *, training: bool = False
     ) -> Examples:
-        """Draw `count` examples of a length that fits."""
+        """Draw `count` examples of a valid length."""
         if not self.fits(length):
             raise ValueError(
-                f"The task {self.name!r} has no examples of length {length}. Lengths that fit: {self.lengths}."
+                f"The task {self.name!r} has no examples of length {length}. Valid lengths: {self.lengths}."
             )
         draw = self.train_draw if training and self.train_draw is not None else self.draw
         drawn = draw(count, length, rng)
@@ -82,11 +96,12 @@ class Task:
 
 
 def check_drawn(task: Task, drawn: Examples, count: int) -> None:
-    """As many examples as were asked for, whose tokens and targets are what the task says."""
+    """Raise an error if the drawn examples have a wrong shape, or tokens or classes out of range."""
     shapes = drawn.inputs.shape, drawn.targets.shape
     if len(shapes[0]) != 2 or shapes[0] != shapes[1] or len(drawn) != count:
         raise ValueError(
-            f"The task {task.name!r} must draw {count} rows of inputs, targets of their shape, got {shapes[0]} and {shapes[1]}."
+            f"The task {task.name!r} must draw {count} rows of inputs and targets of the same shape, "
+            f"got {shapes[0]} and {shapes[1]}."
         )
     targets = drawn.targets[drawn.targets != IGNORE]
     for what, values, most in (
@@ -104,7 +119,7 @@ PATTERNS: list[tuple[re.Pattern[str], str, Callable[[re.Match[str]], dict[str, A
 
 
 def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Task]]:
-    """Make the task that a function returns known as `name` to every command; its arguments become the task's options."""
+    """Register a function that returns a task as `name`; its arguments are the task's options."""
     if not isinstance(name, str):
         raise TypeError(
             f'`register_task` takes a name, got {name!r}. Write @register_task("mine").'
@@ -126,19 +141,22 @@ def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Ta
 
 
 def origin(make: Callable[..., Task]) -> str:
-    """Where a function comes from: the same after a reload, another for a namesake."""
+    """Return the qualified name of a function, which does not change when its module is reloaded."""
     return f"{make.__module__}.{make.__qualname__}"
 
 
 def register_pattern(
     pattern: str, name: str, options: Callable[[re.Match[str]], dict[str, Any]]
 ) -> None:
-    """Let names that match `pattern` stand for the task `name` with options read off them: s5 for the group S_5."""
+    """Map names that match `pattern` to the task `name`, with options parsed from the match.
+
+    For example, s5 is the task `group` with the family s and the order 5.
+    """
     PATTERNS.append((re.compile(pattern, re.IGNORECASE), name, options))
 
 
 def resolve(name: str) -> tuple[str, dict[str, Any]]:
-    """The registered name that `name` stands for, and the options that it spells."""
+    """Map `name` to the name of a registered task and the options that `name` implies."""
     matches = [
         (pattern.fullmatch(name), target, read)
         for pattern, target, read in PATTERNS
@@ -150,7 +168,7 @@ def resolve(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def is_spelt(name: str) -> bool:
-    """Whether a pattern makes a task of `name`, and not only matches it."""
+    """True if a pattern matches `name` and the options it implies are valid."""
     target, spelt = resolve(name)
     try:
         return target != name and bool(TASKS[target](**spelt))
@@ -159,7 +177,7 @@ def is_spelt(name: str) -> bool:
 
 
 def find_maker(name: str) -> Callable[..., Task]:
-    """The function that makes the task called `name`."""
+    """Find the function that makes the task called `name`."""
     target, _ = resolve(name)
     if target not in TASKS:
         raise ValueError(f"Unknown task {name!r}. Available: {', '.join(known_tasks())}.")
@@ -167,13 +185,16 @@ def find_maker(name: str) -> Callable[..., Task]:
 
 
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
-    """The task called `name`, made with `options`."""
-    make, spelt, chosen = find_maker(name), resolve(name)[1], dict(options or {})
+    """Make the task called `name` with `options`."""
+    make = find_maker(name)
+    _, spelt = resolve(name)
+    chosen = dict(options or {})
     parameters = inspect.signature(make).parameters
     for option, value in chosen.items():
         if option in spelt:
             raise ValueError(
-                f"The name of task {name!r} spells its `{option}`, {spelt[option]!r}: leave that option out, got {value!r}."
+                f"The name of the task {name!r} already sets `{option}` to {spelt[option]!r}, got {value!r}. "
+                "Omit the option."
             )
         if option not in parameters:
             known = ", ".join(p for p in parameters if p not in spelt) or "none"
@@ -183,5 +204,5 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
 
 
 def known_tasks() -> list[str]:
-    """Names to choose from, those with a number in them spelt by example."""
+    """List the available names, for error messages; families of groups appear as ranges."""
     return [name for name in TASKS if name != "group"] + ["s2 .. s6", "a3 .. a6", "z2 .. z999"]

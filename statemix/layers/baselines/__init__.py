@@ -1,4 +1,4 @@
-"""What the paper compares with, in plain torch, linear in time, with states and steps like every mixer."""
+"""The paper's baselines in plain PyTorch: linear in time, with the interface of every mixer."""
 
 from statemix.layers.baselines.conv import Conv
 from statemix.layers.baselines.deltanet import DeltaNet, DeltaProduct, GatedDeltaNet

@@ -1,11 +1,14 @@
-"""A causal convolution: a mixer without recurrence, which sees the last `kernel` steps and no more."""
+"""A causal convolution: a mixer without recurrence, which sees only the last `kernel` steps."""
 
 import torch
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from statemix.layers.baselines.ragged import RaggedMixer, last_inputs
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
+
+__all__ = ["Conv"]
 
 
 @register_mixer("conv")
@@ -15,20 +18,25 @@ class Conv(RaggedMixer):
     def __init__(self, d_model: int, kernel: int = 4) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "kernel": kernel})
-        self.d_model, self.kernel = d_model, kernel
+        self.d_model = d_model
+        self.kernel = kernel
         self.conv = nn.Conv1d(d_model, d_model, kernel)
 
     @property
     def state_size(self) -> int:
-        """The inputs that the next step still sees."""
+        """Number of scalars in the last kernel − 1 inputs."""
         return (self.kernel - 1) * self.d_model
 
-    def run(self, x: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All rows, each up to its length."""
-        before = (
-            x.new_zeros((x.shape[0], self.kernel - 1, self.d_model)) if state is None else state
-        )
+    def run(
+        self,
+        x: Float[Tensor, "B T d"],
+        state: Float[Tensor, "B k d"] | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "B k d"]]:
+        """Run all rows, each up to its length."""
+        if state is None:
+            state = x.new_zeros((x.shape[0], self.kernel - 1, self.d_model))
         if x.shape[1] == 0:
-            return x, before
-        history = torch.cat([before, x], 1)
-        return self.conv(history.transpose(1, 2)).transpose(1, 2), last_inputs(x, before, lengths)
+            return x, state
+        history = torch.cat([state, x], 1)
+        return self.conv(history.transpose(1, 2)).transpose(1, 2), last_inputs(x, state, lengths)

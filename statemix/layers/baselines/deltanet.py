@@ -1,7 +1,8 @@
-"""DeltaNet, Gated DeltaNet and DeltaProduct: states that are rewritten by Householder-like steps, with eigenvalues down to −1."""
+"""DeltaNet, Gated DeltaNet and DeltaProduct: Householder-like transitions, eigenvalues down to −1."""
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from statemix.layers.baselines.lru import row_mask
@@ -11,11 +12,13 @@ from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 
-State = tuple[Tensor, Tensor | None]
+__all__ = ["DeltaNet", "DeltaProduct", "DeltaRule", "GatedDeltaNet"]
+
+State = tuple[Float[Tensor, "B heads d_v d_k"], Float[Tensor, "B k c"] | None]
 
 
 class DeltaRule(RaggedMixer):
-    """Heads of a gated delta rule with `products` steps a token.
+    """A gated delta rule with several heads and `products` steps per token.
 
         q, k_i, v_i, β_i, α = projections of x,    |q| = |k_i| = 1,    i = 1 .. products
         S ← α S,    S ← S (I − β_i k_i k_iᵀ) + β_i v_i k_iᵀ for each i,    y[t] = W_out (norm(S q) ⊙ silu(z))
@@ -23,13 +26,13 @@ class DeltaRule(RaggedMixer):
     A state is (S (B, heads, head_dim, head_dim), the convolution's inputs).
 
     Args:
-        heads: heads.
-        head_dim: rows and columns of a head's S.
-        products: steps a token; with n of them a token can apply a product of n reflections.
-        gated: learn a decay α, else α = 1.
-        negative_eigenvalues: β up to 2, so that a step can reflect; else up to 1.
-        conv: steps of the short convolution, 0 for none.
-        output_gate: multiply by silu(z).
+        heads: number of heads.
+        head_dim: number of rows and columns of each head's S.
+        products: steps per token; with n steps a token can apply a product of n reflections.
+        gated: use a learned decay α; otherwise α = 1.
+        negative_eigenvalues: let β reach 2, so that a step can be a reflection; otherwise 1.
+        conv: steps of the short convolution (0: none).
+        output_gate: multiply the output by silu(z).
     """
 
     def __init__(
@@ -47,7 +50,10 @@ class DeltaRule(RaggedMixer):
         check_sizes(
             {"d_model": d_model, "heads": heads, "head_dim": head_dim, "products": products}
         )
-        self.d_model, self.heads, self.head_dim, self.products = d_model, heads, head_dim, products
+        self.d_model = d_model
+        self.heads = heads
+        self.head_dim = head_dim
+        self.products = products
         self.largest = 2.0 if negative_eigenvalues else 1.0
         inner = heads * head_dim
         self.W_qkv = make_linear(d_model, inner * (1 + 2 * products), bias=False)
@@ -60,28 +66,36 @@ class DeltaRule(RaggedMixer):
 
     @property
     def state_size(self) -> int:
-        """S, and the inputs that the convolution still sees."""
+        """Number of scalars in S and in the inputs of the convolution."""
         inner = self.heads * self.head_dim
-        return inner * self.head_dim + (
-            (self.conv.size - 1) * inner * (1 + 2 * self.products) if self.conv else 0
-        )
+        inputs = (self.conv.size - 1) * inner * (1 + 2 * self.products) if self.conv else 0
+        return inner * self.head_dim + inputs
 
-    def run(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """All rows, each up to its length; a token's products are steps of a longer sequence, read at the last."""
+    def run(
+        self,
+        x: Float[Tensor, "B T d"],
+        state: State | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T d"], State]:
+        """Run all rows, each up to its length.
+
+        The n products of a token become n steps of a sequence of length n T; the output is read at
+        the last of them.
+        """
         S, before = (None, None) if state is None else state
         B, T, _ = x.shape
         qkv = self.W_qkv(x)
         if self.conv is not None:
             qkv, before = self.conv(qkv, before, lengths)
-        n, shape = self.products, (self.heads, self.head_dim)
-        q, k, v = qkv.unflatten(2, (1 + 2 * n, *shape)).split([1, n, n], 2)
-        k, v = F.normalize(k.flatten(1, 2), dim=-1), v.flatten(1, 2)
+        n = self.products
+        q, k, v = qkv.unflatten(2, (1 + 2 * n, self.heads, self.head_dim)).split([1, n, n], 2)
+        k = F.normalize(k.flatten(1, 2), dim=-1)
+        v = v.flatten(1, 2)
         beta = self.largest * torch.sigmoid(self.W_beta(x)).view(B, T * n, self.heads)
         log_alpha = x.new_zeros((B, T, n, self.heads))
         if self.W_alpha is not None:
-            log_alpha = torch.cat(
-                [F.logsigmoid(self.W_alpha(x)).unsqueeze(2), log_alpha[:, :, 1:]], 2
-            )
+            decay = F.logsigmoid(self.W_alpha(x)).unsqueeze(2)
+            log_alpha = torch.cat([decay, log_alpha[:, :, 1:]], 2)
         q = F.normalize(q, dim=-1).expand(-1, -1, n, -1, -1).flatten(1, 2)
         real = row_mask(x, lengths)
         real = None if real is None else real.repeat_interleave(n, 1)
@@ -93,7 +107,7 @@ class DeltaRule(RaggedMixer):
 
 @register_mixer("deltanet")
 class DeltaNet(DeltaRule):
-    """`DeltaRule` without a decay, one step a token."""
+    """`DeltaRule` without a decay, with one step per token."""
 
     def __init__(
         self,
@@ -111,7 +125,7 @@ class DeltaNet(DeltaRule):
 
 @register_mixer("gated_deltanet")
 class GatedDeltaNet(DeltaRule):
-    """`DeltaRule` with a decay, one step a token."""
+    """`DeltaRule` with a decay and one step per token."""
 
     def __init__(
         self,
@@ -127,7 +141,7 @@ class GatedDeltaNet(DeltaRule):
 
 @register_mixer("deltaproduct")
 class DeltaProduct(DeltaRule):
-    """`DeltaRule` with a decay and `products` steps a token."""
+    """`DeltaRule` with a decay and `products` steps per token."""
 
     def __init__(
         self,

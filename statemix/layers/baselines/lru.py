@@ -1,9 +1,10 @@
-"""The diagonal linear recurrent unit of Orvieto et al., and Mamba's selective scan: diagonal recurrences on our block scan."""
+"""Diagonal recurrences computed by `block_scan`: the LRU of Orvieto et al. and Mamba."""
 
 import math
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
@@ -12,17 +13,28 @@ from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 from statemix.ops import block_scan
 
+__all__ = ["LRU", "Mamba", "draw_delta_bias", "row_mask"]
 
-def row_mask(x: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """True at the real steps of each row."""
+
+def row_mask(
+    x: Float[Tensor, "B T d"], lengths: Integer[Tensor, " B"] | None
+) -> Bool[Tensor, "B T"] | None:
+    """Make a mask that is True at the real steps of each row, or None if there is no padding."""
     return None if lengths is None else torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+
+
+def draw_delta_bias(size: int) -> Float[Tensor, " size"]:
+    """Draw biases whose softplus, the time step Δ, is log-uniform between 0.001 and 0.1."""
+    delta = torch.exp(torch.rand(size) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3))
+    return delta + torch.log(-torch.expm1(-delta))
 
 
 @register_mixer("lru")
 class LRU(RaggedMixer):
     """h[t] = λ h[t-1] + γ B x[t], y[t] = Re(C h[t]) + D x[t], with complex λ inside the unit circle.
 
-    A complex number is a block of two states and λ a rotation that shrinks: block_scan with m = 2.  States are (B, n, 2).
+    Each complex number is a block of m = 2 real states, and λ is a rotation with a decay, so
+    `block_scan` computes the recurrence.  States are (B, n, 2).
     """
 
     def __init__(
@@ -37,11 +49,12 @@ class LRU(RaggedMixer):
         check_sizes({"d_model": d_model, "n": n})
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(
-                f"`r_min` and `r_max` must be radii with 0 <= r_min < r_max <= 1, got {r_min} and {r_max}."
+                f"`r_min` and `r_max` must satisfy 0 <= r_min < r_max <= 1, got {r_min} and {r_max}."
             )
         if not 0 <= max_phase < math.inf:
             raise ValueError(f"`max_phase` must be an angle of at least 0, got {max_phase}.")
-        self.d_model, self.n = d_model, n
+        self.d_model = d_model
+        self.n = n
         radius = torch.sqrt(torch.rand(n) * (r_max**2 - r_min**2) + r_min**2).clamp(1e-4, 1 - 1e-4)
         self.log_rate = nn.Parameter(torch.log(-torch.log(radius)))
         self.phase = nn.Parameter(torch.rand(n) * max_phase)
@@ -52,13 +65,19 @@ class LRU(RaggedMixer):
 
     @property
     def state_size(self) -> int:
-        """Real and imaginary parts."""
+        """Number of real and imaginary parts."""
         return 2 * self.n
 
-    def run(self, x: Tensor, state: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-        """All rows, each up to its length."""
+    def run(
+        self,
+        x: Float[Tensor, "B T d"],
+        state: Float[Tensor, "B n 2"] | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T d"], Float[Tensor, "B n 2"]]:
+        """Run all rows, each up to its length."""
         radius = torch.exp(-torch.exp(self.log_rate))
-        real, imaginary = radius * torch.cos(self.phase), radius * torch.sin(self.phase)
+        real = radius * torch.cos(self.phase)
+        imaginary = radius * torch.sin(self.phase)
         rotation = torch.stack([real, -imaginary, imaginary, real], -1).view(self.n, 2, 2)
         b = self.W_in(x).unflatten(2, (self.n, 2)) * torch.exp(self.log_scale)[:, None]
         h, state = block_scan(
@@ -67,7 +86,7 @@ class LRU(RaggedMixer):
         return self.W_out(h.flatten(2)) + self.skip * x, state
 
 
-MambaState = tuple[Tensor, Tensor | None]
+MambaState = tuple[Float[Tensor, "B s"], Float[Tensor, "B k c"] | None]
 
 
 @register_mixer("mamba")
@@ -80,10 +99,10 @@ class Mamba(RaggedMixer):
     A state is ((B, inner · d_state), the convolution's inputs).
 
     Args:
-        d_state: states of a channel.
-        expand: inner width over d_model.
-        conv: steps of the short convolution, 0 for none.
-        output_gate: multiply by silu(z).
+        d_state: states per channel.
+        expand: ratio of the inner width to d_model.
+        conv: steps of the short convolution (0: none).
+        output_gate: multiply the output by silu(z).
     """
 
     def __init__(
@@ -96,12 +115,10 @@ class Mamba(RaggedMixer):
     ) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "d_state": d_state, "expand": expand})
-        self.d_model, self.d_state, self.inner, self.output_gate = (
-            d_model,
-            d_state,
-            expand * d_model,
-            output_gate,
-        )
+        self.d_model = d_model
+        self.d_state = d_state
+        self.inner = expand * d_model
+        self.output_gate = output_gate
         self.rank = -(-d_model // 16)
         self.W_in = make_linear(d_model, self.inner * (1 + output_gate), bias=False)
         self.conv = make_short_conv(self.inner, conv)
@@ -112,23 +129,21 @@ class Mamba(RaggedMixer):
         )
         self.D = nn.Parameter(torch.ones(self.inner))
         self.W_out = make_linear(self.inner, d_model, bias=False)
-        delta = torch.exp(
-            torch.rand(self.inner) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3)
-        )
         with torch.no_grad():
-            self.W_delta.bias.copy_(
-                delta + torch.log(-torch.expm1(-delta))
-            )  # softplus of it is delta
+            self.W_delta.bias.copy_(draw_delta_bias(self.inner))
 
     @property
     def state_size(self) -> int:
-        """States, and the inputs that the convolution still sees."""
+        """Number of scalars in h and in the inputs of the convolution."""
         return self.inner * (self.d_state + (self.conv.size - 1 if self.conv else 0))
 
     def run(
-        self, x: Tensor, state: MambaState | None, lengths: Tensor | None
-    ) -> tuple[Tensor, MambaState]:
-        """All rows, each up to its length."""
+        self,
+        x: Float[Tensor, "B T d"],
+        state: MambaState | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T d"], MambaState]:
+        """Run all rows, each up to its length."""
         h0, before = (None, None) if state is None else state
         u, z = self.W_in(x).split(self.inner, -1) if self.output_gate else (self.W_in(x), None)
         if self.conv is not None:
@@ -137,13 +152,12 @@ class Mamba(RaggedMixer):
         delta = F.softplus(self.W_delta(delta))
         decay = torch.exp(delta.unsqueeze(-1) * -torch.exp(self.log_A))
         b = (delta * u).unsqueeze(-1) * B.unsqueeze(2)
-        states, channels = (*x.shape[:2], self.inner, self.d_state), self.inner * self.d_state
         h, final = block_scan(
-            decay.reshape(*x.shape[:2], channels, 1, 1),
-            b.reshape(*x.shape[:2], channels, 1),
+            decay.flatten(2)[..., None, None],
+            b.flatten(2)[..., None],
             None if h0 is None else h0.unsqueeze(-1),
             mask=row_mask(x, lengths),
         )
-        y = (h.view(states) * C.unsqueeze(2)).sum(-1) + self.D * u
+        y = (h.view(b.shape) * C.unsqueeze(2)).sum(-1) + self.D * u
         y = y if z is None else y * F.silu(z)
         return self.W_out(y), (final.squeeze(-1), before)

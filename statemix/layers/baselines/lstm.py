@@ -1,8 +1,9 @@
-"""torch's LSTM and a projection."""
+"""PyTorch's LSTM with an output projection."""
 
 from typing import Any
 
 import torch
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from statemix.layers.baselines.ragged import RaggedMixer
@@ -10,29 +11,38 @@ from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 
-State = tuple[Tensor, Tensor]
+__all__ = ["LSTM"]
+
+State = tuple[Float[Tensor, "B hidden"], Float[Tensor, "B hidden"]]
 
 
 @register_mixer("lstm")
 class LSTM(RaggedMixer):
-    """y = W_o h, with (h, c) of an LSTM of `hidden` units; states are (B, hidden) each."""
+    """y = W_o h for the state (h, c) of an LSTM with `hidden` units; h and c are (B, hidden)."""
 
     def __init__(self, d_model: int, hidden: int) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "hidden": hidden})
-        self.d_model, self.hidden = d_model, hidden
+        self.d_model = d_model
+        self.hidden = hidden
         self.cell = nn.LSTM(d_model, hidden, batch_first=True)
         self.W_o = make_linear(hidden, d_model, bias=False)
 
     @property
     def state_size(self) -> int:
-        """h and c."""
+        """Number of scalars in h and c."""
         return 2 * self.hidden
 
-    def run(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """All rows, each up to its length."""
+    def run(
+        self,
+        x: Float[Tensor, "B T d"],
+        state: State | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T d"], State]:
+        """Run all rows, each up to its length."""
         if state is None:
-            state = (x.new_zeros((x.shape[0], self.hidden)), x.new_zeros((x.shape[0], self.hidden)))
+            zeros = x.new_zeros((x.shape[0], self.hidden))
+            state = (zeros, zeros)
         if x.shape[1] == 0:
             return x, state
         start = tuple(s.unsqueeze(0).contiguous() for s in state)
@@ -51,7 +61,7 @@ class LSTM(RaggedMixer):
         )
 
     def run_cell(self, x: Any, start: tuple[Tensor, ...]) -> tuple[Any, State]:
-        """torch's LSTM; on a CPU outside autocast, under which not every CPU has one."""
+        """Run PyTorch's LSTM; on a CPU without autocast, which not every CPU supports here."""
         device = self.cell.weight_hh_l0.device.type
         if device != "cpu":
             return self.cell(x, start)

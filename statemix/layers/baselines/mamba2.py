@@ -1,19 +1,20 @@
-"""Mamba-2: one decay a head, a matrix of states, computed in chunks."""
-
-import math
+"""Mamba-2: one decay per head and matrix-valued states, computed in chunks."""
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
-from statemix.layers.baselines.lru import row_mask
+from statemix.layers.baselines.lru import draw_delta_bias, row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
 from statemix.layers.gates import make_linear
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import check_sizes
 
-State = tuple[Tensor, Tensor | None]
+__all__ = ["Mamba2"]
+
+State = tuple[Float[Tensor, "B heads d_v d_k"], Float[Tensor, "B k c"] | None]
 
 
 @register_mixer("mamba2")
@@ -26,11 +27,11 @@ class Mamba2(RaggedMixer):
     A state is (S (B, heads, head_dim, d_state), the convolution's inputs).
 
     Args:
-        d_state: columns of S.
-        expand: inner width over d_model.
-        head_dim: rows of S; the inner width must be a multiple of it.
-        conv: steps of the short convolution, 0 for none.
-        output_gate: multiply by silu(z).
+        d_state: number of columns of S.
+        expand: ratio of the inner width to d_model.
+        head_dim: number of rows of S, which must divide the inner width.
+        conv: steps of the short convolution (0: none).
+        output_gate: multiply the output by silu(z).
     """
 
     def __init__(
@@ -46,13 +47,11 @@ class Mamba2(RaggedMixer):
         check_sizes(
             {"d_model": d_model, "d_state": d_state, "expand": expand, "head_dim": head_dim}
         )
-        self.d_model, self.d_state, self.inner, self.head_dim, self.output_gate = (
-            d_model,
-            d_state,
-            expand * d_model,
-            head_dim,
-            output_gate,
-        )
+        self.d_model = d_model
+        self.d_state = d_state
+        self.inner = expand * d_model
+        self.head_dim = head_dim
+        self.output_gate = output_gate
         if self.inner % head_dim:
             raise ValueError(
                 f"`head_dim` must divide the inner width {self.inner} = expand · d_model, got {head_dim}."
@@ -61,10 +60,7 @@ class Mamba2(RaggedMixer):
         mixed = self.inner + 2 * d_state
         self.W_in = make_linear(d_model, mixed + self.heads + self.inner * output_gate, bias=False)
         self.conv = make_short_conv(mixed, conv)
-        delta = torch.exp(
-            torch.rand(self.heads) * (math.log(0.1) - math.log(1e-3)) + math.log(1e-3)
-        )
-        self.delta_bias = nn.Parameter(delta + torch.log(-torch.expm1(-delta)))
+        self.delta_bias = nn.Parameter(draw_delta_bias(self.heads))
         self.log_a = nn.Parameter(torch.log(1 + 15 * torch.rand(self.heads)))
         self.D = nn.Parameter(torch.ones(self.heads))
         self.norm = nn.RMSNorm(self.inner, eps=1e-5)
@@ -72,13 +68,17 @@ class Mamba2(RaggedMixer):
 
     @property
     def state_size(self) -> int:
-        """S, and the inputs that the convolution still sees."""
-        return self.inner * self.d_state + (
-            (self.conv.size - 1) * (self.inner + 2 * self.d_state) if self.conv else 0
-        )
+        """Number of scalars in S and in the inputs of the convolution."""
+        inputs = (self.conv.size - 1) * (self.inner + 2 * self.d_state) if self.conv else 0
+        return self.inner * self.d_state + inputs
 
-    def run(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        """All rows, each up to its length."""
+    def run(
+        self,
+        x: Float[Tensor, "B T d"],
+        state: State | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T d"], State]:
+        """Run all rows, each up to its length."""
         S, before = (None, None) if state is None else state
         sizes = [self.inner + 2 * self.d_state, self.heads] + [self.inner] * self.output_gate
         mixed, delta, *gate = self.W_in(x).split(sizes, -1)

@@ -1,48 +1,56 @@
-"""Matrix-valued states: the gated delta rule, in chunks of time.
+"""Matrix-valued states: the gated delta rule, computed in chunks along the time axis.
 
     S[t] = α[t] S[t-1] (I − β[t] k[t] k[t]ᵀ) + β[t] v[t] k[t]ᵀ,    o[t] = S[t] q[t]
 
-With u[t] = β[t] (v[t] − α[t] S[t-1] k[t]) this is S[t] = α[t] S[t-1] + u[t] k[t]ᵀ, and inside a chunk that begins with S_0, g the running
-product of α,
+With u[t] = β[t] (v[t] − α[t] S[t-1] k[t]) this is S[t] = α[t] S[t-1] + u[t] k[t]ᵀ.  In a chunk with
+the initial state S_0, where g is the running product of α,
 
     u[t] + β[t] Σ_{i<t} (g[t] / g[i]) (k[t] · k[i]) u[i] = β[t] (v[t] − g[t] S_0 k[t]),
 
-one triangular system for all of its steps.  Without the delta rule (Mamba-2's recurrence) u is given, and nothing is solved.
+which is one triangular system for all steps of the chunk.  Without the delta rule (Mamba-2), u = v
+and there is no system to solve.
 """
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from statemix.ops.precision import output_dtype, state_dtype, without_autocast
 
-CHUNK = 32
+__all__ = ["matrix_loop", "matrix_scan"]
+
+CHUNK = 32  # steps per chunk
+Keys = Float[Tensor, "B T heads d_k"]
+Values = Float[Tensor, "B T heads d_v"]
+Scalars = Float[Tensor, "B T heads"]
+MatrixState = Float[Tensor, "B heads d_v d_k"]
 
 
 def matrix_scan(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor | None,
-    log_decay: Tensor,
-    S: Tensor | None,
-    real: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Outputs (B, T, heads, d_v) and the last S (B, heads, d_v, d_k), linear in T; states and sums are float32 at least.
+    q: Keys,
+    k: Keys,
+    v: Values,
+    beta: Scalars | None,
+    log_decay: Scalars,
+    S: MatrixState | None,
+    real: Bool[Tensor, "B T"] | None,
+) -> tuple[Values, MatrixState]:
+    """Compute the outputs o and the final S in time linear in T, with states in at least float32.
 
     Args:
-        q: (B, T, heads, d_k), as is k; v is (B, T, heads, d_v).
-        beta: (B, T, heads), or None where u = v is given.
-        log_decay: log α (B, T, heads).
-        real: (B, T), False where a step must leave S alone.
+        beta: the step sizes β, or None for the recurrence without the delta rule, u = v.
+        log_decay: log α.
+        real: False at steps that must not change S.
     """
     B, T, heads, d_v = v.shape
-    given, dtype = output_dtype(q, k, v), state_dtype(q, k, v)
+    given = output_dtype(q, k, v)
+    dtype = state_dtype(q, k, v)
     q, k, v, log_decay = (x.to(dtype) for x in (q, k, v, log_decay))
     beta = None if beta is None else beta.to(dtype)
     expected = (B, heads, d_v, k.shape[-1])
     if S is not None and tuple(S.shape) != expected:
         raise ValueError(
-            f"The state of a batch of {B} must have the shape {expected}, got {tuple(S.shape)}."
+            f"The state must have the shape {expected} for a batch of {B}, got {tuple(S.shape)}."
         )
     S = v.new_zeros(expected) if S is None else S.to(dtype)
     if real is not None:
@@ -55,9 +63,8 @@ def matrix_scan(
         for a in range(0, T, CHUNK):
             part = slice(a, a + CHUNK)
             q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
-            o, S = matrix_chunk(
-                q_, k_, v_, None if beta is None else beta[:, part].transpose(1, 2), decay, S
-            )
+            beta_ = None if beta is None else beta[:, part].transpose(1, 2)
+            o, S = matrix_chunk(q_, k_, v_, beta_, decay, S)
             outputs.append(o.transpose(1, 2))
     return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)).to(given), S
 
@@ -65,11 +72,11 @@ def matrix_scan(
 def matrix_chunk(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One chunk, heads before time: outputs (B, heads, L, d_v) and the next S."""
+    """Compute the outputs (B, heads, L, d_v) of one chunk and the next S; time is on axis 2."""
     L = q.shape[2]
     g = log_decay.cumsum(-1)
     lower = torch.ones(L, L, dtype=torch.bool, device=q.device).tril()
-    # exp of differences that are at most zero; what lies above the diagonal would overflow, and is never used
+    # Differences on and below the diagonal are at most zero; those above could overflow.
     ratio = torch.exp((g.unsqueeze(-1) - g.unsqueeze(-2)).masked_fill(~lower, -torch.inf))
     if beta is None:
         u = v
@@ -83,15 +90,15 @@ def matrix_chunk(
 
 
 def matrix_loop(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    beta: Tensor | None,
-    log_decay: Tensor,
-    S: Tensor | None,
-    real: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The definition, step by step: what `matrix_scan` is tested against."""
+    q: Keys,
+    k: Keys,
+    v: Values,
+    beta: Scalars | None,
+    log_decay: Scalars,
+    S: MatrixState | None,
+    real: Bool[Tensor, "B T"] | None = None,
+) -> tuple[Values, MatrixState]:
+    """Compute the definition step by step; `matrix_scan` is tested against it."""
     B, T, heads, d_v = v.shape
     S = v.new_zeros((B, heads, d_v, k.shape[-1])) if S is None else S
     outputs = []

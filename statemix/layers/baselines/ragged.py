@@ -1,7 +1,7 @@
-"""Mixers whose own code knows only sequences that end early: packing and masks are brought to that form, and back.
+"""A base class that adds packing and masks to mixers which support only right-padded rows.
 
-Real steps are moved to the front of their row, one row a sequence.  A subclass computes rows of x with `lengths` of them real, and must
-leave the state alone from there on.
+Each sequence becomes a row with its real (unmasked) steps at the front.  A subclass implements
+`run(x, state, lengths)` for such rows; padding after `lengths` must not change the state.
 """
 
 from abc import ABC, abstractmethod
@@ -9,55 +9,60 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from statemix.ops.check import check_cu_seqlens, check_floating, check_mask
 from statemix.ops.segments import checked_bounds, zero_where_masked
+from statemix.types import Mask, SequenceBounds
+
+__all__ = ["RaggedMixer", "ShortConv", "last_inputs", "make_short_conv"]
 
 
 class RaggedMixer(nn.Module, ABC):
-    """A mixer by way of `run(x, state, lengths)`; lengths is None where every step is real."""
+    """A mixer defined by `run(x, state, lengths)`; `lengths` is None if there is no padding."""
 
     d_model: int
 
     @abstractmethod
-    def run(self, x: Tensor, state: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-        """y and the states after `lengths` steps of each row."""
+    def run(
+        self, x: Float[Tensor, "B T d"], state: Any, lengths: Integer[Tensor, " B"] | None
+    ) -> tuple[Float[Tensor, "B T d"], Any]:
+        """Return y and the state after the first `lengths` steps of each row."""
 
     def forward(
         self,
-        x: Tensor,
+        x: Float[Tensor, "B T d"],
         state: Any = None,
         *,
-        cu_seqlens: Tensor | None = None,
-        mask: Tensor | None = None,
-    ) -> tuple[Tensor, Any]:
-        """All steps of a batch, and its final states."""
+        cu_seqlens: SequenceBounds | None = None,
+        mask: Mask | None = None,
+    ) -> tuple[Float[Tensor, "B T d"], Any]:
+        """Run all steps of a batch; return the outputs and the final states."""
         check_input(x, "x", "(B, T, d)", self.d_model)
         if cu_seqlens is None and mask is None:
             return self.run(x, state, None)
-        if (
-            x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
-        ) == 0:  # no sequences, and so no steps
-            real_steps(x, cu_seqlens, mask)
-            return torch.zeros_like(x), self.run(x[:0], state, None)[1]
         index, lengths = real_steps(x, cu_seqlens, mask)
+        if len(lengths) == 0:  # no sequences, and so no steps
+            return torch.zeros_like(x), self.run(x[:0], state, None)[1]
         inside = torch.arange(index.shape[1], device=x.device) < lengths[:, None]
-        rows = zero_where_masked(
-            x.flatten(0, 1)[index], inside
-        )  # a row is filled up with steps of others, NaN perhaps
+        # Rows are padded with arbitrary steps, which may be NaN.
+        rows = zero_where_masked(x.flatten(0, 1)[index], inside)
         y, state = self.run(rows, state, lengths)
         flat = torch.zeros_like(x.flatten(0, 1)).index_put((index[inside],), y[inside].to(x.dtype))
         return flat.view_as(x), state
 
-    def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """One step of a batch."""
+    def step(
+        self, x_t: Float[Tensor, "B d"], state: Any = None
+    ) -> tuple[Float[Tensor, "B d"], Any]:
+        """Run one step of a batch."""
         check_input(x_t, "x_t", "(B, d)", self.d_model)
         y, state = self.run(x_t.unsqueeze(1), state, None)
         return y.squeeze(1), state
 
 
 def check_input(x: Tensor, name: str, axes: str, d_model: int) -> None:
+    """Raise an error unless x is a floating-point tensor with the given axes and width."""
     check_floating(name, x)
     if x.dim() != axes.count(",") + 1 or x.shape[-1] != d_model:
         raise ValueError(
@@ -66,7 +71,7 @@ def check_input(x: Tensor, name: str, axes: str, d_model: int) -> None:
 
 
 def real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """For each sequence the flat positions of its real steps, filled up with any, and how many there are."""
+    """Find the flat indices of the real steps of each sequence, padded, and their number."""
     B, T, _ = x.shape
     real = torch.ones((B, T), dtype=torch.bool, device=x.device) if mask is None else mask
     if mask is not None:
@@ -84,9 +89,14 @@ def real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tup
     return nn.utils.rnn.pad_sequence(steps, batch_first=True), lengths
 
 
-def last_inputs(x: Tensor, before: Tensor, lengths: Tensor | None) -> Tensor:
-    """The last inputs of each row, as many as `before` holds: `before` (B, k, d) and then the real steps of x (B, T, d)."""
-    history, k = torch.cat([before, x], 1), before.shape[1]
+def last_inputs(
+    x: Float[Tensor, "B T d"],
+    before: Float[Tensor, "B k d"],
+    lengths: Integer[Tensor, " B"] | None,
+) -> Float[Tensor, "B k d"]:
+    """Return the last k inputs of each row: the last k of `before` followed by the real steps of x."""
+    history = torch.cat([before, x], 1)
+    k = before.shape[1]
     if lengths is None:
         return history[:, history.shape[1] - k :]
     index = lengths[:, None] + torch.arange(k, device=x.device)
@@ -94,16 +104,16 @@ def last_inputs(x: Tensor, before: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def make_short_conv(channels: int, size: int) -> "ShortConv | None":
-    """A short convolution over `size` steps, None for no steps."""
+    """Make a short convolution over `size` steps, or None if `size` is 0."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError(
-            f"`conv` must be a whole number of steps, 0 for no convolution, got {size!r}."
+            f"`conv` must be a non-negative number of steps (0: no convolution), got {size!r}."
         )
     return ShortConv(channels, size) if size else None
 
 
 class ShortConv(nn.Module):
-    """A causal convolution of each channel by itself over the last `size` steps, with silu."""
+    """A causal depthwise convolution over the last `size` steps, followed by SiLU."""
 
     def __init__(self, channels: int, size: int) -> None:
         super().__init__()
@@ -113,9 +123,12 @@ class ShortConv(nn.Module):
         nn.init.uniform_(self.weight, -(size**-0.5), size**-0.5)
 
     def forward(
-        self, x: Tensor, before: Tensor | None, lengths: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """y (B, T, channels) and the inputs that the next step needs."""
+        self,
+        x: Float[Tensor, "B T c"],
+        before: Float[Tensor, "B k c"] | None,
+        lengths: Integer[Tensor, " B"] | None,
+    ) -> tuple[Float[Tensor, "B T c"], Float[Tensor, "B k c"]]:
+        """Return the output and the k = size − 1 inputs that the next step needs."""
         if before is None:
             before = x.new_zeros((x.shape[0], self.size - 1, x.shape[2]))
         if x.shape[1] == 0:
