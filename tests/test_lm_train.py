@@ -24,7 +24,7 @@ from statemix.lm.config import Execution, LMRunConfig, run_config_from_dict
 from statemix.lm.measure import flops_per_token, measure_quality
 from statemix.lm.optim import decays, is_inner_matrix, learning_rate, make_optimiser
 from statemix.lm.ranks import Scored, ranks_of
-from statemix.lm.reports import read_config
+from statemix.lm.result import read_config
 from statemix.lm.trainer import digest, train_lm
 from statemix.models.lm import LanguageModel, LMConfig
 from statemix.train.muon import orthogonal

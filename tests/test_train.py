@@ -17,6 +17,8 @@ from torch import nn
 
 from statemix.cli import main
 from statemix.commands.train import Train, read_options
+from statemix.commands.views.eval import fitting_lengths
+from statemix.commands.views.train import print_result, run_training
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.tasks import IGNORE, TASKS, Examples, find_task
 from statemix.train import RunConfig, config_from_dict, loop, paper_protocol, tracking_preset, train
@@ -28,12 +30,12 @@ from statemix.train.checkpoint import (
     save_checkpoint,
     write_atomically,
 )
-from statemix.train.command import fitting_lengths, load_trained, print_result, run_training
 from statemix.train.lock import entered
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
 from statemix.train.plugins import load_file
 from statemix.train.state import Counters, start_run
 from statemix.train.track import open_tracker
+from statemix.train.trained import load_trained
 
 CLOCKS = ("seconds", "cpu_seconds")
 

@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from statemix.analysis.inspect import collect_eigenvalues
+from statemix.analysis.eigenvalues import collect_eigenvalues
 from statemix.demo.cells import DemoCell, cells
 from statemix.demo.page import Panel, write_page
 from statemix.sweep.engines import run_locally
 from statemix.sweep.run import Board
-from statemix.train.command import load_trained
 from statemix.train.metrics import measure_accuracy
+from statemix.train.trained import load_trained
 
 LONG = {"s3": 100, "cycle_nav": 100}
 TITLES = {"s3": "products of permutations of three things", "cycle_nav": "walks on a cycle of five"}

@@ -5,10 +5,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from statemix.data.tokens import META
-from statemix.lm.checkpoint import FINAL, check_free
 from statemix.lm.config import LMRunConfig
 from statemix.lm.ranks import Ranks
-from statemix.lm.reports import CONFIG, METRICS, RESULT, read_config
+from statemix.lm.result import CONFIG, METRICS, RESULT, read_config
+from statemix.lm.saved import FINAL, check_free
 from statemix.train.checkpoint import write_atomically
 from statemix.train.lock import Busy, entered
 

@@ -28,14 +28,13 @@ from torch.distributed.tensor import DTensor
 from statemix.data import Split, TokenData, collate
 from statemix.data.tokenizer import load_tokenizer
 from statemix.data.tokens import META, check_ids, windows_of_step
-from statemix.lm.checkpoint import CONFIG as MODEL
-from statemix.lm.checkpoint import FINAL, save_model
+from statemix.lm.checkpoint import Store
 from statemix.lm.claim import CHECKPOINTS, claimed
 from statemix.lm.config import Execution, LMRunConfig
 from statemix.lm.measure import Quality, autocast, flops_per_token, measure_peak, measure_quality
 from statemix.lm.optim import learning_rate, make_optimiser
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
-from statemix.lm.reports import (
+from statemix.lm.result import (
     METRICS,
     RESULT,
     LMResult,
@@ -44,7 +43,8 @@ from statemix.lm.reports import (
     ValidationReport,
     read_result,
 )
-from statemix.lm.store import Store
+from statemix.lm.saved import CONFIG as MODEL
+from statemix.lm.saved import FINAL, save_model
 from statemix.models.lm import LanguageModel, count_parameters
 from statemix.train.checkpoint import write_atomically
 

@@ -12,10 +12,11 @@ from torch import nn
 from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
 from statemix.train.checkpoint import DamagedCheckpoint
-from statemix.train.command import check_sources, load_trained
 from statemix.train.lock import Busy, entered
 from statemix.train.plugins import load_file
+from statemix.train.sources import check_sources
 from statemix.train.state import CHECKPOINT
+from statemix.train.trained import load_trained
 
 Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
 
