@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from statemix.analysis.inspect import collect_eigenvalues
+from statemix.analysis.eigenvalues import collect_eigenvalues
 from statemix.analysis.spectrum import Spectrum
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, hlru, with_row

@@ -9,21 +9,25 @@ import tyro
 from statemix import __version__
 from statemix.commands.bench import Bench
 from statemix.commands.demo import Demo
+from statemix.commands.eval import Eval
 from statemix.commands.info import Info
-from statemix.commands.lm import LMCommand
-from statemix.commands.report import ReportCommand
-from statemix.commands.sweep import SweepCommand
-from statemix.commands.train import EvalCommand, InspectCommand, TrainCommand
+from statemix.commands.inspect import Inspect
+from statemix.commands.lm import LM
+from statemix.commands.report import Report
+from statemix.commands.sweep import Sweep
+from statemix.commands.train import Train
 
-EXTRAS = "lm (text), hf and eval (Hugging Face), ray, track, bench"
-Command = (
+__all__ = ["main"]
+
+_EXTRAS = "lm (text), hf and eval (Hugging Face), plot (figures), ray, track, bench"
+_Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
-    | TrainCommand
-    | EvalCommand
-    | InspectCommand
-    | SweepCommand
-    | ReportCommand
-    | LMCommand
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[LM, tyro.conf.subcommand("lm")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
@@ -32,18 +36,18 @@ Command = (
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; `arguments` are those of the shell unless given."""
     try:
-        run(arguments)
+        _run(arguments)
     except BrokenPipeError:  # whoever read the output, `head` perhaps, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run(arguments: list[str] | None) -> None:
+def _run(arguments: list[str] | None) -> None:
     """Parse, run, and turn errors into a sentence."""
     if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
         print(f"statemix {__version__}")
         return
     command = tyro.cli(
-        Command,
+        _Command,
         prog="statemix",
         description="Linear recurrent networks whose states mix: train them, sweep, look inside, and measure what they cost.",
         args=arguments,
@@ -54,7 +58,7 @@ def run(arguments: list[str] | None) -> None:
         raise SystemExit(f"statemix: {error}") from error
     except ImportError as error:
         raise SystemExit(
-            f"statemix: {error}. Extras bring what a command needs beyond the core: {EXTRAS}."
+            f"statemix: {error}. Extras bring what a command needs beyond the core: {_EXTRAS}."
         ) from error
     except BrokenPipeError:
         raise

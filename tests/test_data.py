@@ -11,13 +11,13 @@ import torch
 from texts import little_data, write_texts
 
 from statemix.cli import main
+from statemix.commands.views.lm_prepare import name_of
 from statemix.data import collate, open_data
 from statemix.data.prepare import PrepareConfig, cut_of, prepare
 from statemix.data.sources import PACKAGES, open_source
 from statemix.data.tokenizer import EOT, load_tokenizer, train_bpe
 from statemix.data.tokens import Piece, epoch_order, windows_of_step
 from statemix.lm.ngram import bytes_of, documents_of
-from statemix.lm.runs import name_of
 
 pytest.importorskip(
     "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"

@@ -9,8 +9,8 @@ import pytest
 import torch
 from test_lm_text import CONFIG, TEXT, build, tokenizer_file  # noqa: F401
 
+from statemix.commands.views.lm_eval import measure_texts
 from statemix.lm import load_model, save_model
-from statemix.lm.command import measure_texts
 
 pytest.importorskip(
     "lm_eval", reason="lm-eval brings dozens of packages; it is in the extra `eval`"

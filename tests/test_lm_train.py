@@ -23,7 +23,7 @@ from statemix.data import open_data
 from statemix.lm import load_model
 from statemix.lm.measure import flops_per_token, measure_quality
 from statemix.lm.ranks import Scored, ranks_of
-from statemix.lm.reports import read_config
+from statemix.lm.result import read_config
 from statemix.lm.step import digest, learning_rate
 from statemix.lm.trainer import train_lm
 from statemix.models.lm import LanguageModel, LMConfig

@@ -8,8 +8,7 @@ import pytest
 from texts import little_data
 
 from statemix.cli import main
-from statemix.lm.ngram import discounts, measure_ngram, padded, train_ngram
-from statemix.lm.runs import measure_rivals
+from statemix.lm.ngram import discounts, measure_ngram, measure_rivals, padded, train_ngram
 
 VOCAB, EOT = 5, 0
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from statemix.cli import main
+from statemix.commands.views.report import update_documents
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, mixer_of, read_values, with_row
-from statemix.report.command import update_documents
 from statemix.report.gather import gather, neighbours
 from statemix.report.language import PANELS, read_language
 from statemix.report.tables import coverage, furthest, grids, latex, markdown
@@ -205,7 +205,7 @@ def test_page_in_a_browser(clone, monkeypatch):
     if browser is None:
         pytest.skip("no Chromium or Chrome on this machine")
     monkeypatch.chdir(clone)
-    from statemix.report.command import collect
+    from statemix.commands.views.report import collect
     from statemix.report.page import write_report_page
 
     places, found = collect(clone / "experiments", clone / "results" / "ledger.jsonl")

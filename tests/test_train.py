@@ -17,6 +17,8 @@ from torch import nn
 
 from statemix.cli import main
 from statemix.commands.train import Train, read_options
+from statemix.commands.views.eval import fitting_lengths
+from statemix.commands.views.train import print_result, run_training
 from statemix.layers.lookup import embed
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.ops import Lookup
@@ -38,9 +40,9 @@ from statemix.train import (
 )
 from statemix.train import metrics as train_metrics
 from statemix.train import state as train_state
-from statemix.train.command import fitting_lengths, load_trained, print_result, run_training
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
 from statemix.train.state import Counters, start_run
+from statemix.train.trained import load_trained
 
 CLOCKS = ("seconds", "cpu_seconds")
 

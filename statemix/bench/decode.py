@@ -7,12 +7,11 @@ the tokens from each position on are timed side by side, in turns, so that a bus
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from statemix.bench.measure import Contest, Row, check_writable, hold, report, show_progress
+from statemix.bench.measure import Contest, Row, hold
 from statemix.bench.memory import forget_peak, peak_mib
 from statemix.models import LanguageModel, find_preset
 from statemix.models.lm import States
@@ -83,18 +82,3 @@ def measure(preset: str, config: DecodeConfig) -> tuple[list[Row], list[Row]]:
         for p, name in names.items()
     ]
     return times, memory
-
-
-def print_decode(config: DecodeConfig, out: Path | None) -> None:
-    """Measure every preset; print two tables, and append JSON lines to `out`."""
-    check_writable(out)
-    times: list[Row] = []
-    memory: list[Row] = []
-    with show_progress() as progress:
-        task = progress.add_task("decoding")
-        for preset in config.presets:
-            progress.update(task, description=f"decoding: {preset}")
-            t, m = measure(preset, config)
-            times, memory = times + t, memory + m
-    report("time from a token on", times, out)
-    report("peak resident memory up to a token", memory, out)

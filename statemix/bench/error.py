@@ -5,12 +5,11 @@ An error is the norm of the difference over the norm of the truth.  A saturated 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from statemix.bench.measure import Row, check_writable, report, show_progress
+from statemix.bench.measure import Row
 from statemix.bench.rivals import by_loop
 from statemix.ops import gated_block_scan, gated_companion_scan
 
@@ -133,15 +132,11 @@ def permutation_row(config: ErrorConfig) -> Row:
     )
 
 
-def print_error(config: ErrorConfig, out: Path | None) -> None:
-    """Compare at every size; print tables, and append JSON lines to `out`."""
-    check_writable(out)
+def compare_all(config: ErrorConfig, observe: Callable[[str], None]) -> list[Row]:
+    """Errors of both scans at every size; `observe` receives the name of each comparison."""
     rows: list[Row] = []
-    with show_progress() as progress:
-        task = progress.add_task("errors")
-        for name in SCANS:
-            for m in config.block_sizes:
-                progress.update(task, description=f"errors: {name} m = {m}")
-                rows += compare(name, config, m)
-    report("error against float64", rows, out)
-    report("a permutation must stay one", [permutation_row(config)], out)
+    for name in SCANS:
+        for m in config.block_sizes:
+            observe(f"{name} m = {m}")
+            rows += compare(name, config, m)
+    return rows

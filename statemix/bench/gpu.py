@@ -3,6 +3,7 @@
 All other contests are those of the CPU, built on torch's default device.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from statemix.bench.measure import ERRORS, Contest, Row
+from statemix.bench.measure import Contest, Row
 from statemix.ops.dispatch.gpu import plan_of, run_backward, run_forward, unavailable
 from statemix.ops.dispatch.scans import Recurrence, ScanCall
 from statemix.ops.precision import output_dtype
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
 
 def checked(config: "SpeedConfig") -> "SpeedConfig":
-    """The configuration without what a GPU does not have, after checking that there is one."""
+    """Check that there is a GPU with kernels, and drop the part threads."""
     if not torch.cuda.is_available():
         raise SystemExit(
-            "statemix: --device cuda needs a GPU, and torch sees none; `statemix info` tells which torch this is."
+            "statemix: --device cuda needs a GPU, and torch sees none. "
+            "`statemix info` shows which torch is installed."
         )
     if reason := unavailable():
         raise SystemExit(f"statemix: no kernels to measure: {reason}.")
     if "threads" in config.parts:
-        ERRORS.print("left out on a GPU: the part threads", markup=False)
+        print("left out on a GPU: the part threads", file=sys.stderr)
     return replace(
         config, parts=tuple(part for part in config.parts if part != "threads"), threads=(1,)
     )

@@ -1,12 +1,14 @@
-"""Timing side by side: every entrant of a contest runs once a round, and only ratios within a contest are worth comparing.
+"""Timing side by side: every entrant of a contest runs once per round.
 
-One thread is timed in CPU seconds of the process, more threads in seconds of the clock, a GPU by its own events, several calls between two
-of them.  A time is the median over rounds.
+Only ratios within a contest are comparable.  One thread is timed in CPU seconds of the process,
+several threads in wall-clock seconds, a GPU with its own events around several calls.  A time is
+the median over rounds.
 """
 
 import json
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,24 +16,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from statemix import __version__
 from statemix.ops.dispatch import gpu
 from statemix.ops.dispatch.registry import cpu_library
 
-SLOW = 1.0  # seconds from which an entrant takes part in fewer rounds
+SLOW = 1.0  # entrants slower than this, in seconds, run fewer rounds
 ROUNDS_WHEN_SLOW = 3
-CALLS = 10  # of an entrant between two events of a GPU
-PAUSE = 0.1  # seconds before each timing, in which another entrant's threads end what they are still about
-ERRORS = Console(stderr=True)
+CALLS = 10  # of an entrant between two GPU events
+PAUSE = 0.1  # seconds before each timing, for threads of the previous entrant to finish
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Calls to be timed against each other; `reference` is the entrant that ratios are taken over."""
+    """Calls to time against each other; ratios are relative to the entrant `reference`."""
 
     part: str
     setting: str
@@ -39,12 +37,12 @@ class Contest:
     entrants: dict[str, Callable[[], object]]
     threads: int = 1
     device: str = "cpu"
-    moved: int = 0  # bytes that every entrant reads and writes, if that is known
+    moved: int = 0  # bytes that every entrant reads and writes, if known
 
 
 @dataclass(frozen=True)
 class Row:
-    """One entrant's result: a number, and its ratio over the reference's."""
+    """One entrant's result: a number, and its ratio to the reference's."""
 
     part: str
     setting: str
@@ -59,6 +57,7 @@ class Row:
 
 @contextmanager
 def threads_of_torch(count: int) -> Iterator[None]:
+    """Let torch use `count` threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -68,7 +67,7 @@ def threads_of_torch(count: int) -> Iterator[None]:
 
 
 def seconds(entrant: Callable[[], object], contest: Contest) -> float:
-    """How long one call takes."""
+    """The duration of one call."""
     if contest.device == "cuda":
         return gpu_seconds(entrant)
     now = time.process_time if contest.threads == 1 else time.perf_counter
@@ -78,8 +77,9 @@ def seconds(entrant: Callable[[], object], contest: Contest) -> float:
 
 
 def gpu_seconds(entrant: Callable[[], object]) -> float:
-    """The same on a GPU, over calls that follow each other without waiting."""
-    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    """The duration of one call on a GPU, over calls queued back to back."""
+    start = torch.cuda.Event(enable_timing=True)
+    stop = torch.cuda.Event(enable_timing=True)
     start.record()
     for _ in range(CALLS):
         entrant()
@@ -89,7 +89,7 @@ def gpu_seconds(entrant: Callable[[], object]) -> float:
 
 
 def hold(contest: Contest, rounds: int) -> list[Row]:
-    """Run the contest: one round to warm up, then `rounds` of them."""
+    """Run the contest: one warm-up round, then `rounds` timed ones."""
     with threads_of_torch(contest.threads):
         entrants = {
             name: entrant for name, entrant in contest.entrants.items() if runs(name, contest)
@@ -101,7 +101,7 @@ def hold(contest: Contest, rounds: int) -> list[Row]:
                     continue
                 time.sleep(PAUSE)
                 if round_ and statistics.median(times[name]) < SLOW:
-                    entrant()  # as in a loop of training steps: not woken from a pause
+                    entrant()  # untimed, as in a training loop: the pause let threads sleep
                 times[name].append(seconds(entrant, contest))
     reference = statistics.median(times[contest.reference])
     return [
@@ -121,32 +121,24 @@ def hold(contest: Contest, rounds: int) -> list[Row]:
 
 
 def runs(name: str, contest: Contest) -> bool:
-    """Call an entrant for the first time; one that fails is left out with a word, and only the reference must not."""
+    """Call an entrant for the first time.  If it fails, leave it out and say so on stderr.
+
+    A failure of the reference is an error.
+    """
     try:
         contest.entrants[name]()
     except Exception as error:
         if name == contest.reference:
             raise
         reason = (str(error).strip() or "no message").splitlines()[0]
-        ERRORS.print(
-            f"left out, {name} ({contest.setting}): {type(error).__name__}: {reason}", markup=False
-        )
+        message = f"left out, {name} ({contest.setting}): {type(error).__name__}: {reason}"
+        print(message, file=sys.stderr)
         return False
     return True
 
 
-def show_progress() -> Progress:
-    """A line that says what is being measured, on stderr."""
-    return Progress(
-        TextColumn("measuring {task.description}"),
-        TimeElapsedColumn(),
-        transient=True,
-        console=ERRORS,
-    )
-
-
 def check_writable(out: Path | None) -> None:
-    """Fail before the measuring, not after it."""
+    """Fail before measuring rather than after it."""
     if out is None:
         return
     try:
@@ -156,7 +148,7 @@ def check_writable(out: Path | None) -> None:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers were measured on."""
+    """The software and hardware that the numbers were measured on."""
     facts = {
         "statemix": __version__,
         "torch": torch.__version__,
@@ -171,6 +163,7 @@ def machine() -> dict[str, str]:
 
 
 def processor() -> str:
+    """The name of the CPU."""
     info = Path("/proc/cpuinfo")
     names = (
         [
@@ -184,38 +177,8 @@ def processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def report(title: str, rows: list[Row], out: Path | None) -> None:
-    """Print a table, and append its rows to `out`."""
-    show(title, rows)
-    append(rows, out)
-
-
-def show(title: str, rows: list[Row]) -> None:
-    table = Table(
-        "setting",
-        "entrant",
-        "threads",
-        rows[0].unit if rows else "",
-        "ratio",
-        "over",
-        title=title,
-        title_justify="left",
-    )
-    for i, row in enumerate(rows):
-        first = i == 0 or (rows[i - 1].setting, rows[i - 1].threads) != (row.setting, row.threads)
-        table.add_row(
-            row.setting if first else "",
-            row.entrant,
-            str(row.threads),
-            f"{row.value:.4g}",
-            f"{row.ratio:.3g}",
-            row.reference,
-        )
-    Console().print(table)
-
-
 def append(rows: list[Row], out: Path | None) -> None:
-    """Each row as a line of JSON."""
+    """Append each row to `out` as a JSON line."""
     if out is not None:
         with out.open("a") as lines:
             lines.writelines(json.dumps(asdict(row) | machine()) + "\n" for row in rows)

@@ -6,6 +6,7 @@ Each is the peak of the process's resident memory over what it was before, of a 
 import multiprocessing
 import resource
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from statemix.bench.measure import Row, check_writable, report, show_progress
+from statemix.bench.measure import Row
 from statemix.layers import BDLRU, HLRU
 
 LAYERS = {"BDLRU": BDLRU, "HLRU": HLRU}
@@ -92,31 +93,22 @@ def in_own_process(layer: str, save_memory: bool, config: MemoryConfig) -> float
         process.join()
 
 
-def print_memory(config: MemoryConfig, out: Path | None) -> None:
-    """Measure both layers both ways; print a table, and append JSON lines to `out`."""
-    check_writable(out)
-    rows: list[Row] = []
-    with show_progress() as progress:
-        task = progress.add_task("memory")
-        for layer in LAYERS:
-            sizes = f"d = {config.width}, m = {config.block_size}, B = {config.batch}, T = {config.length}, {config.depth} deep"
-            found = {}
-            for save_memory in (False, True):
-                progress.update(task, description=f"memory: {layer}, save_memory={save_memory}")
-                found[save_memory] = in_own_process(layer, save_memory, config)
-            for save_memory, peak in found.items():
-                entrant = f"{layer}, save_memory={save_memory}"
-                rows.append(
-                    Row(
-                        "memory",
-                        sizes,
-                        entrant,
-                        torch.get_num_threads(),
-                        peak,
-                        "MiB",
-                        f"{layer}, save_memory=True",
-                        peak / found[True],
-                        1,
-                    )
-                )
-    report("peak memory over the input, forward + backward", rows, out)
+def measure_all(config: MemoryConfig, observe: Callable[[str], None]) -> list[Row]:
+    """Both layers with gates kept and recomputed; `observe` receives each measurement's name."""
+    sizes = (
+        f"d = {config.width}, m = {config.block_size}, B = {config.batch}, "
+        f"T = {config.length}, {config.depth} deep"
+    )
+    rows = []
+    for layer in LAYERS:
+        peaks = {}
+        for save_memory in (False, True):
+            entrant = f"{layer}, save_memory={save_memory}"
+            observe(entrant)
+            peaks[entrant] = in_own_process(layer, save_memory, config)
+        reference = f"{layer}, save_memory=True"
+        threads = torch.get_num_threads()
+        for entrant, peak in peaks.items():
+            ratio = peak / peaks[reference]
+            rows.append(Row("memory", sizes, entrant, threads, peak, "MiB", reference, ratio, 1))
+    return rows

@@ -4,6 +4,7 @@ An entrant is a call without arguments that runs forward and backward once.  Tho
 """
 
 import os
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
@@ -12,7 +13,6 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from statemix.bench.measure import ERRORS
 from statemix.ops import gated_block_scan, hop_scan
 
 Entrant = Callable[[], object]
@@ -209,18 +209,17 @@ DIAGONAL = ("mamba.py", "fla HGRN", "accelerated-scan")
 
 
 def available(names: tuple[str, ...]) -> list[str]:
-    """Those of `names` that can run here; say what the others need."""
+    """The rivals in `names` that are installed; report the others on stderr."""
     missing = [name for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None]
     if missing:
-        ERRORS.print(
-            f"not installed, left out: {', '.join(missing)}. To include them: {INSTALL}",
-            markup=False,
-        )
+        names_missing = ", ".join(missing)
+        message = f"not installed, left out: {names_missing}. To include them: {INSTALL}"
+        print(message, file=sys.stderr)
     return [name for name in names if name not in missing]
 
 
 def takes(name: str, sizes: SIZES) -> bool:
-    """Whether a rival computes scans of these sizes."""
+    """True if a rival can compute scans of these sizes."""
     _, T, _, m = sizes
     return (m == 1 or name not in DIAGONAL) and (name != "accelerated-scan" or T & (T - 1) == 0)
 

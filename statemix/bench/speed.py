@@ -10,14 +10,13 @@ length    time a token, from short sequences to long ones, at equal B · T
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 from torch import nn
 
 from statemix.bench import gpu
 from statemix.bench.lm_step import lm_contest
-from statemix.bench.measure import Contest, Row, append, check_writable, hold, show, show_progress
+from statemix.bench.measure import Contest, Row, hold
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
 from statemix.bench.throughput import throughput_contests
@@ -30,17 +29,6 @@ from statemix.layers import BDLRU
 
 LM_BATCHES = (1, 8)  # sequences of a step of the language model
 DRAM_SIZE = 1 << 28  # bytes of gates that no cache holds, whatever the block size
-
-TITLES = {
-    "kernel": "kernels over the bandwidth of memory",
-    "scan": "gated_block_scan, forward + backward, and others over it",
-    "layer": "a whole layer, forward + backward, over its projections alone",
-    "threads": "the scan with more threads, over itself with one",
-    "length": "the scan at equal B · T, over the shortest sequences",
-    "step": "a training step of a small model, and with other scans",
-    "lm": "an optimiser step of a language model, and of others of its size",
-    "throughput": "the paper's figure: block sizes, lengths, layers of one size",
-}
 
 
 @dataclass(frozen=True)
@@ -223,28 +211,6 @@ def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
             Contest("threads", f"(B, T, n, m) = {sizes}", "1 thread", entrants, threads=2),
             config.rounds,
         )
-
-
-def print_speed(config: SpeedConfig, out: Path | None) -> None:
-    """Measure part after part; print each as a table, and append JSON lines to `out` as they come."""
-    check_writable(out)
-    if config.device == "cuda":
-        config = gpu.checked(config)
-    with gpu.defaults(config.device, config.dtype):
-        for part in config.parts:
-            rows: list[Row] = []
-            reached: list[Row] = []
-            with show_progress() as progress:
-                task = progress.add_task(part)
-                for result, moved in results(config, part):
-                    progress.update(task, description=f"{part}: {result[0].setting} done")
-                    bandwidth = gpu.bandwidth_rows(result, moved) if moved else []
-                    append(result + bandwidth, out)
-                    rows += result
-                    reached += bandwidth
-            show(TITLES[part], rows)
-            if reached:
-                show("bandwidth reached", reached)
 
 
 def results(config: SpeedConfig, part: str) -> Iterator[tuple[list[Row], int]]:

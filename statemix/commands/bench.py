@@ -63,7 +63,8 @@ class Speed:
             raise SystemExit(
                 f"statemix: --dtype must be float32 on the CPU, got {self.dtype}. Add --device cuda."
             )
-        from statemix.bench.speed import SpeedConfig, print_speed
+        from statemix.bench.speed import SpeedConfig
+        from statemix.commands.views.bench import print_speed
 
         sizes = (self.batch, self.length, self.blocks, self.block_sizes)
         rivals = known if self.rivals is None else self.rivals
@@ -99,7 +100,8 @@ class Memory:
             raise SystemExit(
                 f"statemix: --width must be a multiple of --block-size {self.block_size}, got {self.width}."
             )
-        from statemix.bench.memory import MemoryConfig, print_memory
+        from statemix.bench.memory import MemoryConfig
+        from statemix.commands.views.bench import print_memory
 
         print_memory(
             MemoryConfig(self.batch, self.length, self.width, self.block_size, self.depth), self.out
@@ -126,7 +128,8 @@ class Error:
     def run(self) -> None:
         for option in ("batch", "length", "blocks", "block_sizes", "permutation_length"):
             check_positive(option, getattr(self, option))
-        from statemix.bench.error import ErrorConfig, print_error
+        from statemix.bench.error import ErrorConfig
+        from statemix.commands.views.bench import print_error
 
         print_error(
             ErrorConfig(
@@ -155,7 +158,8 @@ class Decode:
         check_positive("positions", self.positions)
         check_positive("tokens", self.tokens)
         check_positive("rounds", self.rounds)
-        from statemix.bench.decode import DecodeConfig, print_decode
+        from statemix.bench.decode import DecodeConfig
+        from statemix.commands.views.bench import print_decode
 
         print_decode(DecodeConfig(self.presets, self.positions, self.tokens, self.rounds), self.out)
 

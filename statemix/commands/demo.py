@@ -20,6 +20,6 @@ class Demo:
 
     def run(self) -> None:
         check_positive("workers", self.workers)
-        from statemix.demo import run_demo
+        from statemix.commands.views.demo import run_demo
 
         run_demo(self.page, self.workers, self.seed)

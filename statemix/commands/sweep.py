@@ -52,7 +52,7 @@ class Sweep:
             raise SystemExit(
                 f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}."
             )
-        from statemix.sweep.command import Selection, run_sweep
+        from statemix.commands.views.sweep import Selection, run_sweep
         from statemix.sweep.plan import Where
 
         if self.limit is not None:
@@ -68,6 +68,3 @@ class Sweep:
             self.workers,
             dry_run=self.dry_run,
         )
-
-
-SweepCommand = Annotated[Sweep, tyro.conf.subcommand("sweep")]

@@ -1,9 +1,9 @@
-"""`statemix train`, `eval` and `inspect`: one run, from config to numbers."""
+"""`statemix train`: the options of one run."""
 
 import json
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tyro
 
@@ -62,8 +62,8 @@ class _TrainOptions:
         for option in ("blocks", "block_size", "threads"):
             if getattr(self, option) is not None:
                 check_positive(option, getattr(self, option))
+        from statemix.commands.views.train import run_training
         from statemix.runs.plugins import load_files
-        from statemix.train.command import run_training
 
         load_files(self.files)
         run_training(
@@ -151,52 +151,3 @@ Train: Any = make_dataclass(
     """
     },
 )
-
-
-@dataclass(frozen=True)
-class Eval:
-    """Measure a trained run at other lengths, far beyond those it was trained at, and by position."""
-
-    directory: tyro.conf.Positional[Path]
-    """A run's directory, as `statemix train` printed it."""
-    lengths: tuple[int, ...] = (16, 64, 256, 1024)
-    """Lengths of fresh test sequences."""
-    examples: int = 256
-    """Sequences of each length."""
-    seed: int = 1_000
-    """Of the fresh sequences."""
-    out: Path | None = None
-    """Append accuracies to this file as JSON lines, by position too."""
-    files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers or tasks of your own."""
-
-    def run(self) -> None:
-        check_positive("examples", self.examples)
-        check_positive("lengths", self.lengths)
-        from statemix.runs.plugins import load_files
-        from statemix.train.command import print_evaluation
-
-        load_files(self.files)
-        print_evaluation(self.directory, self.lengths, self.examples, self.seed, self.out)
-
-
-@dataclass(frozen=True)
-class Inspect:
-    """Show what a run is, how it went, and the eigenvalues of its trained transitions."""
-
-    directory: tyro.conf.Positional[Path]
-    """A run's directory."""
-    files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers or tasks of your own."""
-
-    def run(self) -> None:
-        from statemix.analysis.inspect import print_inspection
-        from statemix.runs.plugins import load_files
-
-        load_files(self.files)
-        print_inspection(self.directory)
-
-
-TrainCommand = Annotated[Train, tyro.conf.subcommand("train")]
-EvalCommand = Annotated[Eval, tyro.conf.subcommand("eval")]
-InspectCommand = Annotated[Inspect, tyro.conf.subcommand("inspect")]

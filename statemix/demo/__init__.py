@@ -1,60 +1,40 @@
-"""The demo: small models that show, in minutes on a laptop, what mixing buys that width cannot."""
+"""The demo: ten small models on two tasks, trained in minutes on a laptop."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
-from statemix.analysis.inspect import collect_eigenvalues
+from statemix.analysis.eigenvalues import collect_eigenvalues
 from statemix.demo.cells import DemoCell, cells
-from statemix.demo.page import Panel, write_page
+from statemix.demo.page import Panel
 from statemix.sweep.engines import run_locally
-from statemix.sweep.run import Board
-from statemix.train.command import load_trained
+from statemix.train import RunConfig
 from statemix.train.metrics import measure_accuracy
+from statemix.train.trained import load_trained
 
-__all__ = ["run_demo"]
+__all__ = ["Observer", "train_panels"]
 
+Observer = Callable[[dict[str, RunConfig], str, str, Any], None]
 LONG = {"s3": 100, "cycle_nav": 100}
 TITLES = {"s3": "products of permutations of three things", "cycle_nav": "walks on a cycle of five"}
 
 
-def run_demo(page: Path, workers: int, seed: int) -> None:
-    """Train every model, print the tables and write the page."""
+def train_panels(seed: int, workers: int, observe: Observer) -> list[Panel]:
+    """Train every model of the demo and measure it; `observe` receives each event of the runs."""
     models = cells(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        curves = train_all(models, Path(folder), workers)
-        panels = [look_at(cell, Path(folder), curves.get(cell.config.id, [])) for cell in models]
-    print_table(panels)
-    write_page(page, panels)
-    Console().print(f"curves and eigenvalues: {page.resolve()}", markup=False)
-
-
-def train_all(
-    models: list[DemoCell], folder: Path, workers: int
-) -> dict[str, list[tuple[int, float]]]:
-    """Train the models, and return each run's validation accuracy after every epoch."""
     configs = {cell.config.id: cell.config for cell in models}
-    board = Board(len(configs))
-    curves: dict[str, list[tuple[int, float]]] = {}
-    with Live(
-        board.table(configs), console=Console(stderr=True), refresh_per_second=4, transient=True
-    ) as live:
-        for kind, id_, content in run_locally(list(configs.values()), folder, workers):
+    curves: dict[str, list[tuple[int, float]]] = {id_: [] for id_ in configs}
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, id_, content in run_locally(list(configs.values()), Path(folder), workers):
             if kind == "epoch":
-                board.running[id_] = content
-                curves.setdefault(id_, []).append((content["step"], content["validation"]))
-            else:
-                board.running.pop(id_, None)
-                result, reason = content
-                if result is None:
-                    raise RuntimeError(f"The demo's run {id_} failed: {reason}")
-                board.done += 1
-            live.update(board.table(configs))
-    return curves
+                curves[id_].append((content["step"], content["validation"]))
+            elif content[0] is None:
+                raise RuntimeError(f"The demo's run {id_} failed: {content[1]}")
+            observe(configs, kind, id_, content)
+        return [look_at(cell, Path(folder), curves[cell.config.id]) for cell in models]
 
 
 def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Panel:
@@ -78,29 +58,3 @@ def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Pan
         curve,
         points,
     )
-
-
-def print_table(panels: list[Panel]) -> None:
-    """Print one table per task: states, and accuracy at the training length and beyond."""
-    for task in dict.fromkeys(panel.task for panel in panels):
-        own = [panel for panel in panels if panel.task == task]
-        table = Table(
-            "model",
-            "states",
-            f"accuracy at {own[0].length} tokens",
-            f"at {own[0].long_length}",
-            title=task,
-            title_justify="left",
-        )
-        for panel in own:
-            table.add_row(
-                panel.label,
-                str(panel.states),
-                *(marked(accuracy) for accuracy in (panel.accuracy, panel.long_accuracy)),
-            )
-        Console().print(table)
-
-
-def marked(accuracy: float) -> str:
-    """Format an accuracy with three digits, in green if the task is solved."""
-    return f"[bold green]{accuracy:.3f}[/]" if accuracy > 0.999 else f"{accuracy:.3f}"

@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from statemix.hf.config import config_from_lm
 from statemix.hf.model import StatemixForCausalLM
-from statemix.lm.checkpoint import TOKENIZER, SavedModel
+from statemix.lm.saved import TOKENIZER, SavedModel
 from statemix.lm.tokenizer import open_tokenizer
 
 __all__ = ["export_model", "wrap_tokenizer"]

@@ -1,5 +1,5 @@
 """Language models as files: what training leaves, and what generating, evaluating and exporting begin with."""
 
-from statemix.lm.checkpoint import SavedModel, load_model, save_model
+from statemix.lm.saved import SavedModel, load_model, save_model
 
 __all__ = ["SavedModel", "load_model", "save_model"]

@@ -1,214 +1,197 @@
-"""A language model in a directory: plain files that any program can read.
+"""Checkpoints that many ranks write together, while training goes on, and any number of ranks can read.
 
-    config.json          an `LMConfig`, with the format's version
-    model.safetensors    the weights, by their names in `LanguageModel`
-    tokenizer.json       what the `tokenizers` library reads; missing if the model was trained on bare tokens
+    checkpoints/step-00000200/    safetensors files, each rank's share of weights and moments, and state.json
+    checkpoints/....part          one that is being written: not there, as far as reading is concerned
 
-Nothing is unpickled, and a directory is whole or not there: it is written beside its place and moved into it.
+A checkpoint is copied to memory at once and written by a thread; when every rank has written its share it is moved to its place, and
+those beyond the newest few are removed.  Nothing is pickled.
 """
 
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch.distributed as dist
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from statemix.config.model import LMConfig, lm_config_from_dict
-from statemix.models.lm import LanguageModel
-from statemix.runs.layout import FINAL
-
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-FORMAT, VERSION = "statemix-lm", 1
-HEAD, EMBEDDING = "head.weight", "embedding.weight"
+STATE = "state.json"
+MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's; matrices of Muon have the first alone
 
 
-@dataclass(frozen=True)
-class SavedModel:
-    """A model that was read from `directory`; `about` is what its writer noted: the training length, say."""
+def tensors_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Weights and moments by name, as they are: whole, or this rank's share."""
+    tensors, matrices = (
+        {},
+        {p for group in optimiser.param_groups if group["matrices"] for p in group["params"]},
+    )
+    for name, p in model.named_parameters():
+        state = optimiser.state[p]
+        for moment in MOMENTS[:1] if p in matrices else MOMENTS:
+            if moment not in state:
+                state[moment] = torch.zeros_like(p)
+                state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
+            tensors[f"{moment}.{name}"] = state[moment]
+        tensors[f"model.{name}"] = p.detach()
+    return tensors
+
+
+@dataclass
+class Store:
+    """The checkpoints of a run."""
 
     directory: Path
-    model: LanguageModel
-    about: Mapping[str, Any]
+    group: dist.ProcessGroup
+    keep: int
+    writing: Future[None] | None = None
 
-    @property
-    def tokenizer_file(self) -> Path:
-        """The tokenizer that the model was trained with."""
-        path = self.directory / TOKENIZER
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"The model in {self.directory} has no {TOKENIZER}. Put the one that it was trained with there."
-            )
-        return path
-
-
-def save_model(
-    directory: Path | str,
-    config: LMConfig,
-    tensors: Mapping[str, Tensor],
-    *,
-    tokenizer: Path | None = None,
-    about: Mapping[str, Any] | None = None,
-    replace: bool = False,
-) -> None:
-    """Write a model to `directory`.
-
-    Args:
-        tensors: its state dict.
-        tokenizer: a tokenizer.json to copy.
-        about: notes that JSON can hold; `train_length` is what `statemix lm eval` compares positions with.
-        replace: overwrite a model that is there already; anything else that is there is left alone.
-    """
-    directory = Path(directory)
-    check_free(directory, replace)
-    check_fits(config, tensors, directory)
-    tensors = {name: x for name, x in tensors.items() if not (config.tie and name == HEAD)}
-    part = directory.with_name(f"{directory.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    try:
-        save_file(
-            {name: x.detach().cpu().contiguous() for name, x in tensors.items()},
-            part / WEIGHTS,
-            {"format": "pt"},
-        )
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "model": config.to_dict(),
-            "about": dict(about or {}),
-        }
-        (part / CONFIG).write_text(json.dumps(header, indent=2) + "\n")
-        if tokenizer is not None:
-            shutil.copyfile(tokenizer, part / TOKENIZER)
-        move_into_place(part, directory)
-    except SafetensorError as error:
-        raise ValueError(
-            f"The weights for {directory} could not be written ({error}). Make room, and try again."
-        ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def move_into_place(part: Path, directory: Path) -> None:
-    """Rename `part` to `directory`; what was there is removed when the new one is in its place."""
-    old = directory.with_name(f"{directory.name}.{os.getpid()}.old")
-    if directory.exists():
-        directory.replace(old)
-    part.replace(directory)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def check_free(directory: Path, replace: bool) -> None:
-    """`directory` may be written: it is empty or not there, or is a model, and nothing else, that may be replaced."""
-    if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
-        return
-    if not replace:
-        raise FileExistsError(
-            f"{directory} exists and would be overwritten. Choose another directory, or remove it."
-        )
-    foreign = foreign_in(directory)
-    if foreign:
-        raise FileExistsError(
-            f"{directory} holds {foreign}, which is none of a model's files, and would be lost. Move it away."
+    def last(self) -> Path | None:
+        """The last checkpoint that is whole."""
+        return max(
+            (
+                path
+                for path in self.directory.glob("step-*")
+                if path.suffix != ".part" and (path / STATE).is_file()
+            ),
+            default=None,
         )
 
+    def newest(self) -> Path | None:
+        """The last checkpoint that is whole, as the first rank sees it."""
+        seen = [self.last()]
+        dist.broadcast_object_list(seen, src=0, group=self.group)
+        return seen[0]
 
-def foreign_in(directory: Path) -> str:
-    """The name of what `directory` holds beside a model of ours, empty if there is nothing."""
-    if not directory.is_dir():
-        return directory.name
-    others = sorted(
-        path.name for path in directory.iterdir() if path.name not in (CONFIG, WEIGHTS, TOKENIZER)
-    )
-    if others:
-        return others[0]
-    try:
-        read_config(directory)
-    except FileNotFoundError:
-        return next(path.name for path in directory.iterdir())
-    except ValueError:
-        return CONFIG
-    return ""
-
-
-def check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """`tensors` are the state dict of the model that `config` describes."""
-    with torch.device("meta"):
-        expected = {name: tuple(x.shape) for name, x in LanguageModel(config).state_dict().items()}
-    if config.tie:
-        expected.pop(HEAD)
-    given = {
-        name: tuple(x.shape) for name, x in tensors.items() if not (config.tie and name == HEAD)
-    }
-    missing, unknown = sorted(set(expected) - set(given)), sorted(set(given) - set(expected))
-    if missing or unknown:
-        listed = "; ".join(
-            f"{label}: {', '.join(names[:3])}"
-            for label, names in (("missing", missing), ("unknown", unknown))
-            if names
+    def save(
+        self, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]
+    ) -> None:
+        """Begin to write a checkpoint; return as soon as everything is copied."""
+        self.wait()
+        path = self.directory / f"step-{state['step']:08d}"
+        part = path.with_suffix(".part")
+        if dist.get_rank() == 0:
+            shutil.rmtree(part, ignore_errors=True)
+            try:
+                part.mkdir(parents=True)
+                (part / STATE).write_text(json.dumps(state))
+            except OSError as error:
+                raise self.not_written(error) from error
+        dist.barrier()
+        writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
+        tensors = tensors_of(model, optimiser)
+        written = cast(
+            Future[Any], async_save(tensors, storage_writer=writer, process_group=self.group)
         )
-        raise ValueError(f"The weights for {directory} do not fit the config ({listed}).")
-    for name, shape in expected.items():
-        if given[name] != shape:
+        self.writing = then(written, lambda: self.publish(part, path))
+
+    def publish(self, part: Path, path: Path) -> None:
+        """Move a checkpoint that all ranks have written to its place; remove old ones, and what a killed run left half written."""
+        if dist.get_rank() != 0:
+            return
+        shutil.rmtree(path, ignore_errors=True)
+        part.rename(path)
+        everything = sorted(self.directory.glob("step-*"))
+        whole = [old for old in everything if old.suffix != ".part"]
+        broken_off = [old for old in everything if old.suffix == ".part"]
+        for old in whole[: -self.keep] + broken_off:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def wait(self) -> None:
+        """Return when nothing is being written any more; raise what the writing raised."""
+        writing, self.writing = self.writing, None
+        try:
+            if writing is not None:
+                writing.result()
+        except (CheckpointException, OSError) as error:
+            if is_of_files(error):
+                raise self.not_written(error) from error
+            raise
+
+    def not_written(self, error: BaseException) -> ValueError:
+        return ValueError(
+            f"No checkpoint could be written to {self.directory} ({last_line(error)}). The last good one is {self.last() or 'none'}. "
+            "Make room, and run the same command again to go on."
+        )
+
+    def load(
+        self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, config: str
+    ) -> dict[str, Any]:
+        """Fill weights and moments from a checkpoint of the run with the id `config`, however many ranks wrote it; return its state."""
+        state = read_state(path)
+        if state.get("config", config) != config:
             raise ValueError(
-                f"The weights for {directory} do not fit the config: `{name}` must have the shape {shape}, got {given[name]}."
+                f"The checkpoint {path} is of another run (id {state['config']}, this one is {config}). Choose another --out."
             )
+        tensors = tensors_of(model, optimiser)
+        try:
+            load(
+                tensors,
+                storage_reader=HuggingFaceStorageReader(str(path)),
+                process_group=self.group,
+            )
+        except (
+            CheckpointException
+        ) as error:  # torch's wrapper of whatever went wrong, on whichever rank
+            raise ValueError(
+                f"The checkpoint {path} cannot be read ({last_line(error)}). Delete it to go on from the one before it."
+            ) from error
+        for p in model.parameters():
+            optimiser.state[p]["step"].fill_(state["step"])
+        return state
 
 
-def hint(directory: Path) -> str:
-    """Where the model of a run is, if `directory` is one."""
-    return f" Did you mean {directory / FINAL}?" if (directory / FINAL / CONFIG).is_file() else ""
-
-
-def read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
-    """The config of the model in `directory`, and what its writer noted."""
-    path = directory / CONFIG
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{directory} is not the directory of a language model: it has no {CONFIG}.{hint(directory)}"
-        )
+def read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint tells beside its tensors."""
     try:
-        header = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        state = json.loads((path / STATE).read_text())
+        return {**state, "step": int(state["step"]), "seconds": float(state["seconds"])}
+    except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".{hint(directory)}'
-        )
-    if header.get("version") != VERSION:
-        raise ValueError(
-            f"{path} has the version {header.get('version')}, this statemix reads {VERSION}. Upgrade statemix."
-        )
-    model, about = header.get("model", {}), header.get("about", {})
-    if not (isinstance(model, dict) and isinstance(about, dict)):
-        raise ValueError(f"{path} is damaged: `model` and `about` must be JSON objects.")
-    return lm_config_from_dict(model), about
+            f"{path / STATE} is damaged: {error}. Delete {path} to go on from the checkpoint before it."
+        ) from error
 
 
-def load_model(directory: Path | str) -> SavedModel:
-    """Read the model in `directory`, ready to evaluate."""
-    directory = Path(directory)
-    config, about = read_config(directory)
-    path = directory / WEIGHTS
-    if not path.is_file():
-        raise FileNotFoundError(f"The model in {directory} has no weights: {WEIGHTS} is missing.")
-    try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}). Export the model again.") from error
-    check_fits(config, tensors, directory)
-    if config.tie:
-        tensors[HEAD] = tensors[EMBEDDING]
-    with torch.device("meta"):
-        model = LanguageModel(config)
-    model.load_state_dict(tensors, assign=True)
-    if config.tie:
-        model.head.weight = model.embedding.weight
-    return SavedModel(directory, model.requires_grad_(True).eval(), about)
+def is_of_files(error: BaseException) -> bool:
+    """Whether an error is about files, on whichever rank; if not, it is about a rank that another waited for."""
+    causes = (
+        [cause for cause, _ in error.failures.values()]
+        if isinstance(error, CheckpointException)
+        else [error]
+    )
+    return any(isinstance(cause, OSError | SafetensorError) for cause in causes)
+
+
+def then(first: Future[Any], action: Callable[[], None]) -> Future[None]:
+    """A future that is done when `action`, called after `first`, has returned; or raises what either raised."""
+    both: Future[None] = Future()
+
+    def go_on(future: Future[Any]) -> None:
+        try:
+            future.result()
+            action()
+        except BaseException as error:
+            both.set_exception(error)
+        else:
+            both.set_result(None)
+
+    first.add_done_callback(go_on)
+    return both
+
+
+def last_line(error: BaseException) -> str:
+    """The end of an error's text, where torch says what went wrong."""
+    return (
+        str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
+    )

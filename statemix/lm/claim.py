@@ -6,9 +6,9 @@ from pathlib import Path
 
 from statemix.config.lm import LMRunConfig
 from statemix.data.tokens import META
-from statemix.lm.checkpoint import check_free
 from statemix.lm.ranks import Ranks
-from statemix.lm.reports import read_config
+from statemix.lm.result import read_config
+from statemix.lm.saved import check_free
 from statemix.runs.files import write_atomically
 from statemix.runs.layout import CHECKPOINTS, CONFIG, FINAL, METRICS, RESULT
 from statemix.runs.lock import Busy, entered

@@ -9,6 +9,7 @@ apart: each begins after n − 1 tokens that end a document, and its own end is 
 An n-gram is a number: its rank among the pairs (number of its first n − 1 tokens, last token).  So counting is sorting.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -196,3 +197,13 @@ def measure_ngram(data: TokenData, order: int = 5, *, of_bytes: bool = False) ->
         model = train_ngram(documents, data.meta.vocab, data.meta.eot, order)
     bits, predictions = model.bits(held_out), sum(len(document) + 1 for document in held_out)
     return NGramResult(order, of_bytes, 2 ** (bits / predictions), bits / validation.meta.bytes)
+
+
+def measure_rivals(data: TokenData) -> list[NGramResult]:
+    """N-gram models of tokens and of bytes; tokens alone if the tokenizer loses bytes."""
+    rivals = [measure_ngram(data)]
+    try:
+        rivals.append(measure_ngram(data, of_bytes=True))
+    except LossyTokenizer as error:
+        print(f"No n-grams of bytes: {error}", file=sys.stderr)
+    return rivals

@@ -21,7 +21,7 @@ from statemix.data.tokenizer import load_tokenizer
 from statemix.data.tokens import META, Batch, check_ids, windows_of_step
 from statemix.lm.measure import autocast, flops_per_token, measure_peak
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
-from statemix.lm.reports import StepReport
+from statemix.lm.result import StepReport
 from statemix.models.lm import LanguageModel
 from statemix.optim import make_optimiser, set_learning_rate, warmup_cosine
 

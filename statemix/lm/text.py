@@ -10,7 +10,7 @@ from torch import Tensor
 
 from statemix.data.sources import check_kind, from_files
 from statemix.data.tokens import open_data
-from statemix.lm.checkpoint import SavedModel
+from statemix.lm.saved import SavedModel
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statemix.data.tokenizer import KNOWN_EOT, load_tokenizer
-from statemix.lm.checkpoint import SavedModel
+from statemix.lm.saved import SavedModel
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -10,14 +10,14 @@ from torch.distributed.tensor import DTensor
 
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import TokenData
-from statemix.lm.checkpoint import CONFIG as MODEL
-from statemix.lm.checkpoint import save_model
+from statemix.lm.checkpoint import Store
 from statemix.lm.claim import claimed
 from statemix.lm.measure import Quality, measure_quality
 from statemix.lm.ranks import Ranks
-from statemix.lm.reports import LMResult, StepReport, ValidationReport, resume_metrics
+from statemix.lm.result import LMResult, StepReport, ValidationReport, resume_metrics
+from statemix.lm.saved import CONFIG as MODEL
+from statemix.lm.saved import save_model
 from statemix.lm.step import LMRun, digest, has_finite_weights, start, train_step
-from statemix.lm.store import Store
 from statemix.models.lm import count_parameters
 from statemix.runs.layout import CHECKPOINTS, FINAL, RESULT
 from statemix.runs.metrics import Metrics

@@ -16,7 +16,7 @@ from typing import Any
 
 from statemix import __version__
 from statemix.train import RunConfig
-from statemix.train.command import sources_of
+from statemix.train.sources import sources_of
 
 
 @dataclass(frozen=True)

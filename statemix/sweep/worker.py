@@ -15,7 +15,8 @@ from statemix.runs.lock import Busy, entered
 from statemix.runs.plugins import load_file
 from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
-from statemix.train.command import check_sources, load_trained
+from statemix.train.sources import check_sources
+from statemix.train.trained import load_trained
 
 Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
 

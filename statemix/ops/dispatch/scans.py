@@ -71,9 +71,9 @@ def _backwards(
         call = ScanCall(recurrence, gate, X, x, h0, cu_seqlens, mask, reverse)
         return run_backward(scans, call, h, dh, dh_final)
 
-    def ungated(dh, dh_final, X, h, *rest):
+    def ungated(dh, dh_final, X, h, h0, cu_seqlens, mask, reverse):
         # With given coefficients no gradient depends on the driver; h has its shape and replaces it.
-        return gated(dh, dh_final, X, h, h, *rest, None)
+        return gated(dh, dh_final, X, h, h, h0, cu_seqlens, mask, reverse, None)
 
     return ungated, gated
 

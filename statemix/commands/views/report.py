@@ -1,9 +1,8 @@
-"""What `statemix report` does."""
+"""What `statemix report` prints and writes: tables, figures and the page."""
 
 from pathlib import Path
 
-from rich.console import Console
-
+from statemix.commands.views.console import warn
 from statemix.paper import read_values
 from statemix.report.documents import update_document
 from statemix.report.gather import Neighbour, Place, gather, neighbours
@@ -13,28 +12,30 @@ from statemix.report.tables import comma_separated, coverage, grids, latex, mark
 from statemix.runs.files import write_atomically
 from statemix.sweep import Ledger
 
-ERRORS = Console(stderr=True)
+__all__ = ["collect", "print_coverage", "update_documents", "write_report"]
 
 
 def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbour]]:
-    """Places and the paper's numbers beside ours; damaged lines of the ledger are complained of."""
+    """Places, and the paper's values beside ours; damaged lines of the ledger give warnings."""
     files = sorted(path for path in experiments.glob("*.py") if "def cells" in path.read_text())
     files.sort(key=lambda path: not path.stem.startswith("table"))
     if not files:
         raise FileNotFoundError(
-            f"There are no experiments in {experiments}. Run this in a clone, or name a directory with --experiments."
+            f"There are no experiments in {experiments}. Run this in a clone of the repository, "
+            "or give a directory with --experiments."
         )
     if not ledger.is_file():
         raise FileNotFoundError(
-            f"There is no ledger {ledger}. Run `statemix sweep` first, or name one with --ledger."
+            f"There is no ledger {ledger}. Run `statemix sweep` first, or give one with --ledger."
         )
     places, complaints = gather(files, Ledger(ledger))
     for complaint in complaints:
-        ERRORS.print(complaint, markup=False, style="yellow")
+        warn(complaint)
     return places, neighbours(places, read_values())
 
 
 def print_coverage(experiments: Path, ledger: Path) -> None:
+    """How many of the paper's values are measured, and how many agree."""
     _, found = collect(experiments, ledger)
     print(coverage(found))
 
@@ -42,6 +43,7 @@ def print_coverage(experiments: Path, ledger: Path) -> None:
 def update_documents(
     experiments: Path, ledger: Path, language: Path, documents: tuple[Path, ...]
 ) -> None:
+    """Render the tables inside Markdown files again."""
     places, found = collect(experiments, ledger)
     runs = read_language(language)
     for path in documents:
@@ -49,7 +51,7 @@ def update_documents(
 
 
 def write_report(experiments: Path, ledger: Path, bench: Path, language: Path, out: Path) -> None:
-    """Tables, figures and the page."""
+    """Write tables, figures and the page to `out`."""
     places, found = collect(experiments, ledger)
     runs = read_language(language)
     out.mkdir(parents=True, exist_ok=True)

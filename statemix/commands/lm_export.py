@@ -1,0 +1,36 @@
+"""`statemix lm export`: a trained language model for Hugging Face."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+__all__ = ["Export"]
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a model as a Hugging Face directory, for AutoModelForCausalLM, generate() and lm-eval.
+
+    Load it with `import statemix.hf` first, or with trust_remote_code=True. Needs the extra: pip install 'statemix[hf]'.
+    """
+
+    directory: tyro.conf.Positional[Path]
+    """A model's directory, as training leaves it in final/."""
+    out: tyro.conf.Positional[Path]
+    """The directory to write, which must not exist."""
+    files: tuple[Path, ...] = ()
+    """Python files to import first, which register mixers of your own."""
+
+    def run(self) -> None:
+        from statemix.runs.plugins import load_files
+
+        load_files(self.files)
+        try:
+            from statemix.hf.export import export_model
+        except ImportError as error:
+            raise SystemExit(f"statemix: {error}") from error
+        from statemix.lm.saved import load_model
+
+        export_model(load_model(self.directory), self.out)
+        print(f"written to {self.out}")

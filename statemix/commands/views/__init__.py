@@ -1,0 +1,1 @@
+"""What each command prints.  A command imports its view after its arguments are parsed."""

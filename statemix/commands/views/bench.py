@@ -1,0 +1,110 @@
+"""What `statemix bench` prints: a table for each part; the rows go to a JSON lines file too."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.table import Table
+
+from statemix.bench import decode, error, gpu, memory, speed
+from statemix.bench.measure import Row, append, check_writable
+from statemix.commands.views.console import make_console, make_progress
+
+__all__ = ["print_decode", "print_error", "print_memory", "print_speed"]
+
+_TITLES = {
+    "kernel": "kernels over the bandwidth of memory",
+    "scan": "gated_block_scan, forward + backward, and others over it",
+    "layer": "a whole layer, forward + backward, over its projections alone",
+    "threads": "the scan with more threads, over itself with one",
+    "length": "the scan at equal B · T, over the shortest sequences",
+    "step": "a training step of a small model, and with other scans",
+    "lm": "an optimiser step of a language model, and of others of its size",
+    "throughput": "the paper's figure: block sizes, lengths, layers of one size",
+}
+
+
+def print_speed(config: speed.SpeedConfig, out: Path | None) -> None:
+    """Measure part by part; print a table each, and append rows to `out` as they are measured."""
+    check_writable(out)
+    if config.device == "cuda":
+        config = gpu.checked(config)
+    with gpu.defaults(config.device, config.dtype):
+        for part in config.parts:
+            rows: list[Row] = []
+            bandwidths: list[Row] = []
+            with _measuring(part) as observe:
+                for result, moved in speed.results(config, part):
+                    observe(f"{result[0].setting} done")
+                    reached = gpu.bandwidth_rows(result, moved) if moved else []
+                    append(result + reached, out)
+                    rows += result
+                    bandwidths += reached
+            _show(_TITLES[part], rows)
+            if bandwidths:
+                _show("bandwidth reached", bandwidths)
+
+
+def print_memory(config: memory.MemoryConfig, out: Path | None) -> None:
+    """Measure both layers both ways."""
+    check_writable(out)
+    with _measuring("memory") as observe:
+        rows = memory.measure_all(config, observe)
+    _report("peak memory beyond the input, forward + backward", rows, out)
+
+
+def print_error(config: error.ErrorConfig, out: Path | None) -> None:
+    """Compare the scans with float64 at every size."""
+    check_writable(out)
+    with _measuring("errors") as observe:
+        rows = error.compare_all(config, observe)
+    _report("error relative to float64", rows, out)
+    _report("saturated permutations must be exact", [error.permutation_row(config)], out)
+
+
+def print_decode(config: decode.DecodeConfig, out: Path | None) -> None:
+    """Time every preset at each position, and measure its memory."""
+    check_writable(out)
+    times: list[Row] = []
+    peaks: list[Row] = []
+    with _measuring("decoding") as observe:
+        for preset in config.presets:
+            observe(preset)
+            preset_times, preset_peaks = decode.measure(preset, config)
+            times += preset_times
+            peaks += preset_peaks
+    _report("time from each position", times, out)
+    _report("peak resident memory up to each position", peaks, out)
+
+
+@contextmanager
+def _measuring(part: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr that says what is being measured, and a function that updates it."""
+    with make_progress() as progress:
+        task = progress.add_task(f"measuring {part}")
+        yield lambda what: progress.update(task, description=f"measuring {part}: {what}")
+
+
+def _report(title: str, rows: list[Row], out: Path | None) -> None:
+    """Print a table, and append its rows to `out`."""
+    _show(title, rows)
+    append(rows, out)
+
+
+def _show(title: str, rows: list[Row]) -> None:
+    unit = rows[0].unit if rows else ""
+    table = Table("setting", "entrant", "threads", unit, "ratio", "relative to", title=title)
+    table.title_justify = "left"
+    last = None
+    for row in rows:
+        setting = (row.setting, row.threads)
+        table.add_row(
+            row.setting if setting != last else "",
+            row.entrant,
+            str(row.threads),
+            f"{row.value:.4g}",
+            f"{row.ratio:.3g}",
+            row.reference,
+        )
+        last = setting
+    make_console().print(table)

@@ -1,0 +1,72 @@
+"""What `statemix info` prints: versions, threads, and the kernel behind each scan."""
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+from rich.table import Table
+
+from statemix import __version__
+from statemix.commands.views.console import make_console
+from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch.registry import KernelChoice, cpu_library, kernel_choices
+
+__all__ = ["print_info"]
+
+_PACKAGES = ("torch", "numpy", "safetensors", "triton", "transformers")
+
+
+@dataclass(frozen=True)
+class _Info:
+    """Everything that `statemix info` reports."""
+
+    versions: dict[str, str]
+    threads: dict[str, int]
+    cpu_library: str
+    gpu_kernels: str
+    devices: list[str]
+    kernels: list[KernelChoice]
+
+
+def print_info(*, as_json: bool) -> None:
+    """Print the information as tables, or as one JSON object."""
+    info = _collect()
+    if as_json:
+        print(json.dumps(asdict(info), indent=2))
+        return
+    facts = Table(show_header=False, box=None)
+    for name, value in info.versions.items():
+        facts.add_row(name, value)
+    for name, count in info.threads.items():
+        facts.add_row(f"{name} threads", str(count))
+    facts.add_row("devices", ", ".join(info.devices))
+    facts.add_row("CPU library", info.cpu_library)
+    facts.add_row("GPU kernels", info.gpu_kernels)
+    kernels = Table("scan", "device", "computed by", "because")
+    kernels.columns[0].no_wrap = True
+    for choice in info.kernels:
+        kernels.add_row(choice.op, choice.device, choice.kernel, choice.why)
+    console = make_console()
+    console.print(facts)
+    console.print(kernels)
+
+
+def _collect() -> _Info:
+    """Query this machine; on a GPU, every scan's kernel first checks itself."""
+    for i in range(torch.cuda.device_count()):
+        gpu.check_all(torch.device("cuda", i))
+    versions = {"statemix": __version__, "python": platform.python_version()}
+    versions |= {package: _installed_version(package) for package in _PACKAGES}
+    threads = {"intra-op": torch.get_num_threads(), "inter-op": torch.get_num_interop_threads()}
+    gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    devices = ["cpu", *(gpus or ["no GPU that torch sees"])]
+    return _Info(versions, threads, cpu_library(), gpu.describe(), devices, kernel_choices())
+
+
+def _installed_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
