@@ -1083,7 +1083,8 @@ def test_two_processes_never_train_the_same_run(tmp_path):
     with (
         entered(tmp_path / config.id),
         pytest.raises(
-            SystemExit, match=f"Another process is at the run .*{config.id}. Wait until it ends"
+            SystemExit,
+            match=f"Another process is training the run in .*{config.id}. Wait until it ends",
         ),
     ):
         main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path)])

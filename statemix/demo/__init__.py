@@ -12,7 +12,9 @@ from statemix.analysis.inspect import collect_eigenvalues
 from statemix.demo.cells import DemoCell, cells
 from statemix.demo.page import Panel, write_page
 from statemix.sweep.engines import run_locally
+from statemix.sweep.ledger import Ledger
 from statemix.sweep.run import Board
+from statemix.sweep.worker import Workspace
 from statemix.train.command import load_trained
 from statemix.train.metrics import measure_accuracy
 
@@ -36,12 +38,13 @@ def train_all(
 ) -> dict[str, list[tuple[int, float]]]:
     """Validation accuracy after every epoch, for each run."""
     configs = {cell.config.id: cell.config for cell in models}
-    board = Board(len(configs))
+    board = Board(configs)
+    workspace = Workspace(Ledger(folder / "ledger.jsonl"), folder)
     curves: dict[str, list[tuple[int, float]]] = {}
     with Live(
-        board.table(configs), console=Console(stderr=True), refresh_per_second=4, transient=True
+        board.table(), console=Console(stderr=True), refresh_per_second=4, transient=True
     ) as live:
-        for kind, id_, content in run_locally(list(configs.values()), folder, workers):
+        for kind, id_, content in run_locally(list(configs.values()), workspace, workers):
             if kind == "epoch":
                 board.running[id_] = content
                 curves.setdefault(id_, []).append((content["step"], content["validation"]))
@@ -51,7 +54,7 @@ def train_all(
                 if result is None:
                     raise RuntimeError(f"The demo's run {id_} failed: {reason}")
                 board.done += 1
-            live.update(board.table(configs))
+            live.update(board.table())
     return curves
 
 

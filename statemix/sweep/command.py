@@ -83,7 +83,7 @@ def run_sweep(
         )
     console.print(table)
     counts = f"{summary.done} runs done, {summary.failed} failed, {summary.already_done} were in the ledger"
-    counts += f", {summary.left} left to another process" if summary.left else ""
+    counts += f", {summary.elsewhere} done by another process" if summary.elsewhere else ""
     console.print(f"{counts}, {summary.seconds:.0f} s; ledger: {ledger}", markup=False)
-    if summary.failed:
+    if summary.missing:
         raise SystemExit(1)

@@ -1,10 +1,8 @@
-"""A sweep: the cells of an experiment that the ledger lacks, with a table that lives while they run."""
+"""A sweep runs the cells of an experiment that the ledger lacks, and shows them in a live table."""
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,51 +12,58 @@ from rich.table import Table
 
 from statemix.sweep.engines import ENGINES
 from statemix.sweep.ledger import Ledger, commit, make_entry
+from statemix.sweep.worker import Outcome, Workspace
 from statemix.train import RunConfig
+
+__all__ = ["SweepSummary", "sweep"]
 
 CONSOLE = Console(stderr=True)
 
 
 @dataclass(frozen=True)
 class SweepSummary:
-    """How a sweep ended; runs that are `left` another process was at."""
+    """How a sweep ended: how many cells it had, and where their results come from.
+
+    `elsewhere` counts cells that another process finished meanwhile, `missing` all cells without
+    a result, failed ones included.
+    """
 
     cells: int
     already_done: int
     done: int
     failed: int
-    left: int
+    elsewhere: int
+    missing: int
     seconds: float
 
 
 @dataclass
 class Board:
-    """What the live table shows."""
+    """The state of a sweep, as shown in the live table."""
 
-    total: int
+    configs: dict[str, RunConfig]
     started: float = field(default_factory=time.perf_counter)
     running: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: int = 0
-    left: int = 0
+    elsewhere: int = 0
     failed: list[str] = field(default_factory=list)
 
-    def table(self, configs: dict[str, RunConfig]) -> Group:
-        """Counts, time left, and the runs at work."""
-        ended, elapsed = (
-            self.done + self.left + len(self.failed),
-            time.perf_counter() - self.started,
+    def table(self) -> Group:
+        """Counts, estimated time left, and a row for each cell that is running."""
+        ended = self.done + self.elsewhere + len(self.failed)
+        elapsed = time.perf_counter() - self.started
+        left = "time left not known yet"
+        if ended:
+            left = f"{elapsed / ended * (len(self.configs) - ended):.0f} s left"
+        head = (
+            f"{ended} of {len(self.configs)} runs ended, {len(self.failed)} failed, "
+            f"{elapsed:.0f} s, {left}"
         )
-        left = (
-            f"{elapsed / ended * (self.total - ended):.0f} s left"
-            if ended
-            else "time left not known yet"
-        )
-        head = f"{ended} of {self.total} runs ended, {len(self.failed)} failed, {elapsed:.0f} s, {left}"
         table = Table(
             "run", "task", "mixer", "seed", "lr", "epoch", "training", "validation", box=None
         )
         for id_, report in self.running.items():
-            config = configs[id_]
+            config = self.configs[id_]
             options = " ".join(f"{key}={value}" for key, value in config.model.options.items())
             accuracy = (f"{report[key]:.3f}" for key in ("train", "validation"))
             table.add_row(
@@ -73,12 +78,6 @@ class Board:
         return Group(head, table)
 
 
-@contextmanager
-def live_table(board: Board, configs: dict[str, RunConfig]) -> Iterator[Live]:
-    with Live(board.table(configs), console=CONSOLE, refresh_per_second=4, transient=True) as live:
-        yield live
-
-
 def sweep(
     configs: list[RunConfig],
     ledger: Ledger,
@@ -88,63 +87,74 @@ def sweep(
     workers: int,
     files: tuple[Path, ...] = (),
 ) -> SweepSummary:
-    """Run what the ledger lacks; write each run down as it ends.  Processes that run them import `files` first."""
+    """Run the cells that the ledger lacks, and append each to the ledger as it ends.
+
+    A cell that another process runs is waited for, and run here if that process leaves no result.
+    Worker processes import `files` first.
+    """
     ledger.check_writable()
-    commit()  # of what is about to run, whatever is edited meanwhile
-    _, complaints = ledger.read()
-    for complaint in complaints:
-        CONSOLE.print(complaint, markup=False, style="yellow")
-    outdated = ledger.outdated(configs)
-    if outdated:
-        CONSOLE.print(
-            f"{', '.join(outdated)} changed since runs in {ledger.path} were made, which count as done. "
-            "Delete their lines there, and their directories, to run them again.",
-            markup=False,
-            style="yellow",
-        )
-    finished = ledger.done()
-    missing = [config for config in configs if config.id not in finished]
-    by_id, board = {config.id: config for config in missing}, Board(len(missing))
+    commit()  # the commit that is about to run, even if files are edited meanwhile
+    _warn(ledger, configs)
+    done = ledger.done()
+    missing = [config for config in configs if config.id not in done]
+    board = Board({config.id: config for config in missing})
     if missing:
-        with live_table(board, by_id) as live:
-            for kind, id_, content in ENGINES[engine](missing, runs, workers, files):
+        with Live(board.table(), console=CONSOLE, refresh_per_second=4, transient=True) as live:
+            for kind, id_, content in ENGINES[engine](
+                missing, Workspace(ledger, runs, files), workers
+            ):
                 if kind == "epoch":
                     board.running[id_] = content
+                elif kind == "busy":
+                    CONSOLE.print(f"another process runs {id_}: waiting for it", markup=False)
                 else:
-                    record(board, ledger, by_id[id_], *content)
-                live.update(board.table(by_id))
+                    _record(board, ledger, board.configs[id_], content)
+                live.update(board.table())
     for failure in board.failed:
         CONSOLE.print(f"failed: {failure}", markup=False, style="red")
-    already_done, seconds = len(configs) - len(missing), time.perf_counter() - board.started
     return SweepSummary(
-        len(configs), already_done, board.done, len(board.failed), board.left, seconds
+        len(configs),
+        len(configs) - len(missing),
+        board.done,
+        len(board.failed),
+        board.elsewhere,
+        len({config.id for config in configs} - ledger.done()),
+        time.perf_counter() - board.started,
     )
 
 
-def record(
-    board: Board,
-    ledger: Ledger,
-    config: RunConfig,
-    result: dict[str, Any] | None,
-    reason: str | None,
-) -> None:
-    """Write a run that ended into the ledger; where that fails, its result is still in its own directory.
+def _warn(ledger: Ledger, configs: list[RunConfig]) -> None:
+    """Print what is wrong with lines of the ledger."""
+    _, complaints = ledger.read()
+    outdated = ledger.outdated(configs)
+    if outdated:
+        complaints.append(
+            f"{', '.join(outdated)} changed since runs in {ledger.path} were made, which count as "
+            "done. Delete their lines there, and their directories, to run them again."
+        )
+    for complaint in complaints:
+        CONSOLE.print(complaint, markup=False, style="yellow")
 
-    A run without result and reason is another process's, which will write it down.
-    """
+
+def _record(board: Board, ledger: Ledger, config: RunConfig, outcome: Outcome) -> None:
+    """Append a run that ended to the ledger; if that fails, its directory still has the result."""
     board.running.pop(config.id, None)
-    if result is None and reason is None:
-        board.left += 1
-        return
+    entry = make_entry(config, *outcome)
+    reason = entry.reason
     try:
-        ledger.append(make_entry(config, result, reason))
+        kept = ledger.append(entry)
     except OSError as error:
         free = shutil.disk_usage(ledger.path.parent).free
-        reason = f"the ledger could not be written ({error.strerror}, {free >> 20} MiB free); run the sweep again"
-        result = None
-    if result is None:
+        reason = (
+            f"the ledger could not be written ({error.strerror}, {free >> 20} MiB free); "
+            "run the sweep again"
+        )
+        kept = replace(entry, status="failed")
+    if kept.status == "failed":
         board.failed.append(
             f"{config.id} ({config.task}, {config.model.mixer}, seed {config.seed}): {reason}"
         )
-    else:
+    elif kept is entry:
         board.done += 1
+    else:
+        board.elsewhere += 1
