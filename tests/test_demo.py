@@ -75,5 +75,5 @@ def test_transitions_match_the_layer(cls):
 
 
 def test_other_mixers_have_no_transitions():
-    with pytest.raises(TypeError, match="known for BDLRU and HLRU, got Linear"):
+    with pytest.raises(TypeError, match="must be a BDLRU or an HLRU, got Linear"):
         transitions(torch.nn.Linear(2, 2), torch.zeros(1, 1, 2))

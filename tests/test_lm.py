@@ -354,13 +354,13 @@ def test_configs_survive_json():
         ),
         (
             lambda: LMConfig(0),
-            "`vocab` of a language model must be a whole number of at least 1, got 0",
+            "`vocab` must be at least 1, got 0",
         ),
-        (lambda: LMConfig(9, inner=2.5), "`inner` of a language model must be a whole number"),
-        (lambda: LMConfig(9, norm_eps=0), "`norm_eps` of a language model must be above zero"),
+        (lambda: LMConfig(9, inner=2.5), "`inner` must be a whole number, got 2.5"),
+        (lambda: LMConfig(9, norm_eps=0), "`norm_eps` must be above zero"),
         (
             lambda: lm_config_from_dict({"vocab": 3, "depth": 2}),
-            "Unknown fields of a language model's config: depth. Available: vocab, width",
+            "Unknown fields in the config of a language model: depth. Available: vocab, width",
         ),
         (lambda: lm_config_from_dict({}), "must have the field `vocab`"),
         (lambda: lm_config_from_dict([1]), "must be a JSON object"),

@@ -156,7 +156,7 @@ DAMAGES = {
     "newer": (lambda d: break_config(d, version=2), "has the version 2, this statemix reads 1"),
     "unknown field": (
         lambda d: break_config(d, model={"vocab": 3, "depth": 1}),
-        "Unknown fields of a language model's config: depth",
+        "Unknown fields in the config of a language model: depth",
     ),
     "another width": (
         narrow,

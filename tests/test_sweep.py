@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from statemix.sweep import Entry, Ledger, choose, grid, load_cells, load_places,
 from statemix.sweep import engines as engines_module
 from statemix.sweep.ledger import make_entry
 from statemix.sweep.plan import Where
-from statemix.sweep.worker import perform
+from statemix.sweep.worker import Workspace, perform
 from statemix.train import RunConfig
 
 TINY = RunConfig(
@@ -33,7 +34,7 @@ TINY = RunConfig(
     epochs=2,
     patience=0,
 )
-BROKEN = replace(TINY, model=replace(TINY.model, options={"n_blocks": 2}))  # no block_size
+BROKEN = replace(TINY, model=replace(TINY.model, options={"blocks": 2}))  # unknown option
 
 
 def entry(config, token, validation):
@@ -58,7 +59,7 @@ def test_a_failed_run_is_written_down_with_its_reason(tmp_path, capsys):
     summary = sweep([BROKEN, TINY], ledger, tmp_path / "runs", engine="local", workers=1)
     assert (summary.done, summary.failed) == (1, 1)
     failed = next(e for e in ledger.read()[0] if e.status == "failed")
-    assert "needs block_size" in failed.reason
+    assert "Unknown option of mixer 'bdlru': 'blocks'" in failed.reason
     assert ledger.done() == {TINY.id}
 
 
@@ -72,8 +73,8 @@ def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
             time.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
 
-    def give(self, config):
-        original(self, config)
+    def give(self, config, *, wait):
+        original(self, config, wait=wait)
         if config.id == endless.id:
             killers.append(threading.Thread(target=kill_when_at_work, args=(self.process.pid,)))
             killers[-1].start()
@@ -97,9 +98,9 @@ def test_a_worker_whose_sweep_was_killed_ends_quietly(tmp_path, monkeypatch, whe
     )  # this process still wants to be interrupted
     ours, theirs = multiprocessing.Pipe()
     if when == "during a run":
-        ours.send(asdict(TINY))
+        ours.send((TINY.to_json(), False))
     ours.close()
-    engines_module.serve(theirs, tmp_path, ())
+    engines_module.serve(theirs, Workspace(Ledger(tmp_path / "ledger.jsonl"), tmp_path))
     assert (tmp_path / TINY.id).exists() == (when == "during a run")
 
 
@@ -148,7 +149,7 @@ def test_many_threads_append_whole_lines(tmp_path):
 def test_two_processes_never_share_a_run(tmp_path):
     with (
         entered(tmp_path / "run"),
-        pytest.raises(Busy, match="Another process is at the run .*run. Wait"),
+        pytest.raises(Busy, match="Another process is training the run in .*run. Wait"),
         entered(tmp_path / "run"),
     ):
         pass
@@ -156,17 +157,39 @@ def test_two_processes_never_share_a_run(tmp_path):
         assert perform(TINY, tmp_path, lambda epoch: None) == (None, None)
 
 
-def test_a_run_that_another_process_is_at_is_left_to_it(tmp_path, capsys):
-    """No line in the ledger, no failure, but a word in the summary; what is free is run."""
+def test_a_cell_that_another_process_runs_is_waited_for(tmp_path, capfd):
+    """The sweep runs the free cells, waits for the other one, and runs it if it has no result."""
     path, ledger, runs = tmp_path / "experiment.py", tmp_path / "ledger.jsonl", tmp_path / "runs"
     path.write_text(EXPERIMENT)
     ids = [config.id for config in load_cells(path)]
-    with entered(runs / ids[1]):
+
+    def hold(claim):
+        with claim:
+            held.set()
+            while len(Ledger(ledger).read()[0]) < 2:
+                time.sleep(0.05)
+
+    for lock in (Ledger(ledger).claim(ids[1]), entered(runs / ids[1])):
+        held = threading.Event()
+        holder = threading.Thread(target=hold, args=(lock,))
+        holder.start()
+        held.wait()
         main(["sweep", str(path), "--ledger", str(ledger), "--runs", str(runs), "--workers", "1"])
-    assert "2 runs done, 0 failed, 0 were in the ledger, 1 left to another process" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    assert [entry.id for entry in Ledger(ledger).read()[0]] == [ids[0], ids[2]]
+        holder.join()
+        out, err = capfd.readouterr()
+        assert "3 runs done, 0 failed, 0 were in the ledger," in " ".join(out.split())
+        assert f"another process runs {ids[1]}: waiting for it" in err
+        assert [entry.id for entry in Ledger(ledger).read()[0]] == [ids[0], ids[2], ids[1]]
+        ledger.unlink()
+
+
+@pytest.mark.parametrize("kind", ["kill", "share"])
+def test_every_cell_is_run_and_recorded_once(tmp_path, kind):
+    """Fifty sweeps are killed and restarted at once; fifty pairs of sweeps share a ledger."""
+    command = [sys.executable, str(Path(__file__).with_name("sweep_trials.py")), kind, "50"]
+    with (tmp_path / "wrong.json").open("w") as out:
+        subprocess.run(command, stdout=out, check=True, timeout=200)
+    assert json.loads((tmp_path / "wrong.json").read_text()) == []
 
 
 def test_a_damaged_checkpoint_is_put_aside(tmp_path):
@@ -304,6 +327,39 @@ def test_parts_of_a_table(tmp_path, capsys):
     assert capsys.readouterr().out.endswith(
         "1 of 1 cells are missing in " + str(tmp_path / "ledger.jsonl") + "\n"
     )
+
+
+LONG = EXPERIMENT.replace("train_examples=64", "train_examples=4096").replace(
+    "epochs=1", "epochs=12, patience=0, solved=2.0"
+)
+
+
+def test_a_sweep_that_is_killed_and_restarted_at_once(tmp_path):
+    """Its worker ends with it, and the second sweep runs all cells, also the one of that worker."""
+    path, ledger, runs = tmp_path / "long.py", tmp_path / "ledger.jsonl", tmp_path / "runs"
+    path.write_text(LONG)
+    command = [sys.executable, "-m", "statemix", "sweep", str(path), "--workers", "2"]
+    command += ["--ledger", str(ledger), "--runs", str(runs)]
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not any(runs.glob("*/metrics.jsonl")):
+        time.sleep(0.02)
+    first.kill()
+    second = subprocess.run(command, capture_output=True, text=True, check=True)
+    first.wait()
+    assert "3 runs done, 0 failed, 0 were in the ledger" in " ".join(second.stdout.split())
+    assert sorted(entry.status for entry in Ledger(ledger).read()[0]) == ["done"] * 3
+
+
+def test_two_sweeps_share_the_cells(tmp_path):
+    path, ledger = tmp_path / "long.py", tmp_path / "ledger.jsonl"
+    path.write_text(LONG)
+    command = [sys.executable, "-m", "statemix", "sweep", str(path), "--workers", "2"]
+    command += ["--ledger", str(ledger), "--runs", str(tmp_path / "runs")]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = " ".join(" ".join(one.communicate()[0] for one in both).split())
+    assert [one.returncode for one in both] == [0, 0]
+    assert "0 failed, 0 were in the ledger" in told
+    assert sorted(entry.status for entry in Ledger(ledger).read()[0]) == ["done"] * 3
 
 
 def test_what_measure_returns_must_be_json(tmp_path, capfd):

@@ -596,7 +596,7 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         ),
         (
             ["train", "s3", "--mixer", "mamba", "--options", "conv=-1"],
-            "`conv` must be a whole number of steps, 0 .*, got -1",
+            "`conv` must be a non-negative number of steps .*, got -1",
         ),
         (
             ["train", "s3", "--mixer", "lru", "--options", "n=4", "r_min=1"],
@@ -1129,7 +1129,8 @@ def test_two_processes_never_train_the_same_run(tmp_path):
     with (
         entered(tmp_path / config.id),
         pytest.raises(
-            SystemExit, match=f"Another process is at the run .*{config.id}. Wait until it ends"
+            SystemExit,
+            match=f"Another process is training the run in .*{config.id}. Wait until it ends",
         ),
     ):
         main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path)])

@@ -1,40 +1,42 @@
 """The demo: ten small models on two tasks, trained in minutes on a laptop."""
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from statemix.analysis.eigenvalues import collect_eigenvalues
-from statemix.demo.cells import DemoCell, cells
+from statemix.demo.cells import DemoCell
 from statemix.demo.page import Panel
-from statemix.sweep.engines import run_locally
-from statemix.train import RunConfig
+from statemix.sweep.ledger import Ledger
+from statemix.sweep.run import Observer, sweep
 from statemix.train.metrics import measure_accuracy
 from statemix.train.trained import load_trained
 
-__all__ = ["Observer", "train_panels"]
+__all__ = ["train_panels"]
 
-Observer = Callable[[dict[str, RunConfig], str, str, Any], None]
 LONG = {"s3": 100, "cycle_nav": 100}
 TITLES = {"s3": "products of permutations of three things", "cycle_nav": "walks on a cycle of five"}
 
 
-def train_panels(seed: int, workers: int, observe: Observer) -> list[Panel]:
-    """Train every model of the demo and measure it; `observe` receives each event of the runs."""
-    models = cells(seed)
-    configs = {cell.config.id: cell.config for cell in models}
-    curves: dict[str, list[tuple[int, float]]] = {id_: [] for id_ in configs}
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, id_, content in run_locally(list(configs.values()), Path(folder), workers):
-            if kind == "epoch":
-                curves[id_].append((content["step"], content["validation"]))
-            elif content[0] is None:
-                raise RuntimeError(f"The demo's run {id_} failed: {content[1]}")
-            observe(configs, kind, id_, content)
-        return [look_at(cell, Path(folder), curves[cell.config.id]) for cell in models]
+def train_panels(models: list[DemoCell], workers: int, observe: Observer) -> list[Panel]:
+    """Train the models of the demo and measure them; `observe` receives the sweep's messages."""
+    curves: dict[str, list[tuple[int, float]]] = {cell.config.id: [] for cell in models}
+
+    def collect(kind: str, id_: str, content: Any) -> None:
+        if kind == "epoch":
+            curves[id_].append((content["step"], content["validation"]))
+        if kind == "failed":
+            raise RuntimeError(f"The demo's run {id_} failed: {content}")
+        observe(kind, id_, content)
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        configs = [cell.config for cell in models]
+        ledger = Ledger(folder / "ledger.jsonl")
+        sweep(configs, ledger, folder, engine="local", workers=workers, observe=collect)
+        return [look_at(cell, folder, curves[cell.config.id]) for cell in models]
 
 
 def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Panel:

@@ -1,144 +1,185 @@
-"""Who computes the runs of a sweep: spawned processes here, or a Ray cluster.
+"""Engines run the cells of a sweep: in spawned processes on this machine, or on a Ray cluster.
 
-An engine takes configs and yields messages: ("epoch", id, report) while a run goes on, and once for each run ("end", id, (result, reason)),
-where one of both is None, or both if the run is left to another process that is at it.
-A process that dies takes its run with it, and no other.
+An engine takes cells and yields messages: ("epoch", id, report) during a run, ("busy", id, None) if
+another process holds the cell, which is tried again after all others, and finally, for each cell,
+("end", id, outcome). The cell is claimed until the consumer asks for the next message, so that the
+line in the ledger is written under the claim. A process that dies ends its own run only.
 """
 
+import json
 import multiprocessing
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
-from statemix.sweep.worker import find_measure, perform
+from statemix.sweep.ledger import Ledger
+from statemix.sweep.worker import BUSY, Outcome, Workspace, attempted, find_measure
 from statemix.train import EpochReport, RunConfig, config_from_dict
 
-ERRORS = Console(stderr=True)
+__all__ = ["ENGINES", "Worker", "run_locally", "serve"]
+
 Message = tuple[str, str, Any]
-Engine = Callable[[list[RunConfig], Path, int, tuple[Path, ...]], Iterator[Message]]
+Engine = Callable[[list[RunConfig], Workspace, int], Iterator[Message]]
 
 
-def serve(connection: Connection, runs: Path, files: tuple[Path, ...]) -> None:
-    """A worker: one thread, one run after the other, until there are no more, or nobody who asks for them."""
+def serve(connection: Connection, workspace: Workspace) -> None:
+    """A worker process: one thread, one run after the other, until the parent ends or says None."""
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    measure = find_measure(files)
-    with suppress(
-        EOFError, BrokenPipeError, ConnectionResetError
-    ):  # the parent was killed; the run's checkpoint is there
-        while (data := connection.recv()) is not None:
-            config = config_from_dict(data)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
+    _end_with_parent()
+    measure = find_measure(workspace.files)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed
+        while (request := connection.recv()) is not None:
+            config = config_from_dict(json.loads(request[0]))
 
-            def tell(epoch: EpochReport, id_: str = config.id) -> None:
+            def send_epoch(epoch: EpochReport, id_: str = config.id) -> None:
                 connection.send(("epoch", id_, asdict(epoch)))
 
-            connection.send(("end", config.id, perform(config, runs, tell, measure)))
+            with attempted(config, workspace, send_epoch, measure, wait=request[1]) as outcome:
+                connection.send(("end", config.id, outcome))
+                connection.recv()  # the parent has written the ledger
+
+
+def _end_with_parent() -> None:
+    """Exit as soon as the parent process ends, even if it is killed, and so release all locks."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def watch() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=watch, daemon=True).start()
 
 
 class Worker:
-    """A spawned process and the run it is at."""
+    """A spawned process and the cell that it runs."""
 
-    def __init__(self, runs: Path, files: tuple[Path, ...]) -> None:
+    def __init__(self, workspace: Workspace) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, runs, files), daemon=True)
+        self.process = context.Process(target=serve, args=(theirs, workspace), daemon=True)
         self.process.start()
         theirs.close()
         self.config: RunConfig | None = None
 
-    def give(self, config: RunConfig) -> None:
+    def give(self, config: RunConfig, *, wait: bool) -> None:
+        """Have the worker run a cell; with `wait`, after another process that holds it."""
         self.config = config
-        self.connection.send(asdict(config))
+        with suppress(BrokenPipeError):  # it died; `hear` reports it
+            self.connection.send((config.to_json(), wait))
+
+    def hear(self) -> Message:
+        """The worker's next message, or the end of its run if the process died."""
+        assert self.config is not None
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            self.process.join(10)
+            code = self.process.exitcode
+            death = f"exit code {code}"
+            if code is not None and code < 0:
+                death = signal.Signals(-code).name
+            return "end", self.config.id, (None, f"the worker process died ({death})")
+
+    def release(self) -> None:
+        """End the worker's claim on its cell."""
+        self.config = None
+        with suppress(BrokenPipeError):
+            self.connection.send(None)
 
     def stop(self) -> None:
+        """End the process: at once, or after it has released its claim if it runs no cell."""
+        if self.config is None:
+            with suppress(BrokenPipeError):
+                self.connection.send(None)
+            self.process.join(5)
         self.process.terminate()
         self.process.join(5)
 
 
-def run_locally(
-    configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()
-) -> Iterator[Message]:
-    """As many processes as `workers`, one thread each, which import `files` first."""
-    waiting = deque(configs)
-    team = [Worker(runs, files) for _ in range(min(workers, len(configs)))]
+def run_locally(configs: list[RunConfig], workspace: Workspace, workers: int) -> Iterator[Message]:
+    """Run the cells in up to `workers` processes of one thread each."""
+    queue = deque((config, False) for config in configs)
+    team = [Worker(workspace) for _ in range(min(workers, len(configs)))]
     try:
-        while waiting or any(worker.config for worker in team):
+        while queue or any(worker.config for worker in team):
             for i, worker in enumerate(team):
-                if worker.config is None and waiting:
+                if worker.config is None and queue:
                     if not worker.process.is_alive():
-                        team[i] = worker = Worker(runs, files)  # noqa: PLW2901
-                    worker.give(waiting.popleft())
+                        team[i] = Worker(workspace)
+                    config, waits = queue.popleft()
+                    team[i].give(config, wait=waits)
             busy = {worker.connection: worker for worker in team if worker.config}
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
-                yield from hear(worker)
+                kind, id_, content = worker.hear()
+                if kind == "end" and content == BUSY:
+                    assert worker.config is not None
+                    queue.append((worker.config, True))
+                    yield "busy", id_, None
+                else:
+                    yield kind, id_, content
+                if kind == "end":
+                    worker.release()
     finally:
         for worker in team:
             worker.stop()
 
 
-def hear(worker: Worker) -> Iterator[Message]:
-    """What a worker has to say, or that it died."""
-    assert worker.config is not None
-    id_ = worker.config.id
-    try:
-        message = worker.connection.recv()
-    except (EOFError, ConnectionResetError):
-        worker.process.join(10)
-        code = worker.process.exitcode
-        death = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-        worker.config = None
-        yield "end", id_, (None, f"the worker process died ({death})")
-        return
-    if message[0] == "end":
-        worker.config = None
-    yield message
+def _run_on_ray(configs: list[RunConfig], workspace: Workspace, workers: int) -> Iterator[Message]:
+    """Run the cells as Ray tasks of one CPU each, on the running cluster or a local one.
 
-
-def run_on_ray(
-    configs: list[RunConfig], runs: Path, workers: int, files: tuple[Path, ...] = ()
-) -> Iterator[Message]:
-    """Tasks of one CPU each on the Ray cluster that is there, or on a local one of `workers` CPUs."""
+    A task's claim ends with the task; the ledger refuses a second line in any case.
+    """
     try:
         import ray
     except ImportError as error:
         raise SystemExit(
             "statemix: --engine ray needs Ray. Install it with: pip install 'statemix[ray]'"
         ) from error
-    runs = runs.resolve()
     try:
         cluster = ray.init(address="auto", log_to_driver=False)
-        ERRORS.print(
-            f"joined the Ray cluster at {getattr(cluster, 'address_info', {}).get('address')}; RAY_ADDRESS chooses another",
-            markup=False,
-        )
+        address = getattr(cluster, "address_info", {}).get("address")
+        yield "warning", "", f"Joined the Ray cluster at {address}; RAY_ADDRESS chooses another."
     except ConnectionError:
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
 
+    runs = workspace.runs.resolve()
+    workspace = Workspace(Ledger(workspace.ledger.path.resolve()), runs, workspace.files)
+
     @ray.remote(num_cpus=1, max_retries=0)
-    def task(data: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+    def task(text: str, waits: bool) -> Outcome:
         torch.set_num_threads(1)
-        return perform(config_from_dict(data), runs, lambda epoch: None, find_measure(files))
+        config = config_from_dict(json.loads(text))
+        measure = find_measure(workspace.files)
+        with attempted(config, workspace, lambda epoch: None, measure, wait=waits) as outcome:
+            return outcome
 
     try:
-        pending = {task.remote(asdict(config)): config.id for config in configs}
+        pending = {task.remote(config.to_json(), False): config for config in configs}
         while pending:
             ready, _ = ray.wait(list(pending), num_returns=1)
-            id_ = pending.pop(ready[0])
+            config = pending.pop(ready[0])
             try:
-                yield "end", id_, ray.get(ready[0])
+                outcome = ray.get(ready[0])
             except ray.exceptions.RayError as error:
-                yield "end", id_, (None, f"the Ray task died ({type(error).__name__})")
+                outcome = (None, f"the Ray task died ({type(error).__name__})")
+            if outcome == BUSY:
+                pending[task.remote(config.to_json(), True)] = config
+                yield "busy", config.id, None
+            else:
+                yield "end", config.id, outcome
     finally:
         ray.shutdown()
 
 
-ENGINES: dict[str, Engine] = {"local": run_locally, "ray": run_on_ray}
+ENGINES: dict[str, Engine] = {"local": run_locally, "ray": _run_on_ray}

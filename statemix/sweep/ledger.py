@@ -1,27 +1,36 @@
-"""What has been run: one line of JSON a run, appended and never changed.
+"""The ledger: one line of JSON for each run that ended, appended and never changed.
 
-A line is written by one call under a lock, so processes may share a ledger.  A line that cannot be read, cut off by a full disk perhaps, is
-reported and skipped, and the run it stood for is done again.
+Several processes may share a ledger. A process claims a cell before it runs it, so a cell runs
+once at a time; the claim ends with the process that holds it. A line is written under the ledger's
+lock, and only if the ledger has no result of that run yet. A line that cannot be parsed, for
+example because the disk was full, is reported and skipped, and its cell is run again.
 """
 
-import fcntl
 import functools
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from statemix import __version__
+from statemix.runs.lock import held, lock
 from statemix.train import RunConfig
 from statemix.train.sources import sources_of
+
+__all__ = ["Entry", "Ledger", "commit", "make_entry"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One run: its config, its result or the reason why it has none, and hashes of users' files that it was made with."""
+    """A line of the ledger: a run's config and its result, or the reason why it has no result.
+
+    `files` has a hash of each user file that defines the run's mixer or task.
+    """
 
     id: str
     status: str
@@ -36,32 +45,46 @@ class Entry:
 
 @dataclass(frozen=True)
 class Ledger:
-    """The file, and what is in it."""
+    """A file of entries."""
 
     path: Path
 
     def read(self) -> tuple[list[Entry], list[str]]:
-        """All entries, and a sentence for each line that is none."""
-        entries, complaints = [], []
-        if not self.path.exists():
-            return [], []
-        for number, line in enumerate(self.path.read_text(errors="replace").splitlines(), 1):
-            if not line.strip():
-                continue
+        """All entries, and a complaint for each line that cannot be parsed."""
+        lines = self._lines()
+        entries = []
+        complaints = []
+        for number, line in enumerate(lines, 1):
             try:
                 entries.append(Entry(**json.loads(line)))
-            except (json.JSONDecodeError, TypeError) as error:
-                complaints.append(
-                    f"{self.path}, line {number} is damaged and was skipped: {error}."
-                )
+            except (ValueError, TypeError) as error:
+                if line.strip():
+                    complaints.append(
+                        f"{self.path}, line {number} is damaged and was skipped: {error}."
+                    )
         return entries, complaints
+
+    def _lines(self) -> list[bytes]:
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            lock(file, shared=True)  # no line is half written
+            return file.read().splitlines()
 
     def done(self) -> set[str]:
         """Ids of the runs that have a result."""
         return {entry.id for entry in self.read()[0] if entry.status == "done"}
 
+    def find(self, id_: str) -> Entry | None:
+        """The entry with the result of a run, if it has one."""
+        return next((e for e in _entries_of(id_, self._lines()) if e.status == "done"), None)
+
+    def claim(self, id_: str, *, wait: bool = False) -> AbstractContextManager[None]:
+        """Hold a cell of this ledger; raise `Busy` if another process does and `wait` is False."""
+        return held(self.path.with_suffix(".claims") / id_, wait=wait)
+
     def outdated(self, configs: list[RunConfig]) -> list[str]:
-        """Users' files that are not what they were when runs of `configs` were made."""
+        """User files that have changed since runs of `configs` were made."""
         files = {entry.id: entry.files for entry in self.read()[0] if entry.status == "done"}
         now = {config.id: sources_of(config) for config in configs if files.get(config.id)}
         return sorted(
@@ -74,29 +97,43 @@ class Ledger:
         )
 
     def check_writable(self) -> None:
-        """Fail before anything is run, not after."""
+        """Raise an error before anything is run if the ledger cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.open("ab").close()
 
-    def append(self, entry: Entry) -> None:
-        """Add a line, whole; begin a new one if the last was cut off."""
+    def append(self, entry: Entry) -> Entry:
+        """Write a line unless the run has a result or this very line; return the entry that counts.
+
+        If the last line was cut off, a new line is started first.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(0, end - 1))
-            broken = end > 0 and file.read(1) != b"\n"
-            file.write(
-                (b"\n" if broken else b"")
-                + json.dumps(asdict(entry), sort_keys=True).encode()
-                + b"\n"
-            )
+            lock(file)
+            file.seek(0)
+            text = file.read()
+            for other in _entries_of(entry.id, text.splitlines()):
+                if other.status == "done" or other == entry:
+                    return other
+            broken = text and not text.endswith(b"\n")
+            line = json.dumps(asdict(entry), sort_keys=True).encode() + b"\n"
+            file.write(b"\n" + line if broken else line)
             file.flush()
             os.fsync(file.fileno())
+        return entry
+
+
+def _entries_of(id_: str, lines: Iterable[bytes]) -> list[Entry]:
+    """The entries of one run among the lines of a ledger."""
+    entries = []
+    for line in lines:
+        if id_.encode() in line:
+            with suppress(ValueError, TypeError):
+                entries.append(Entry(**json.loads(line)))
+    return [entry for entry in entries if entry.id == id_]
 
 
 def make_entry(config: RunConfig, result: dict[str, Any] | None, reason: str | None) -> Entry:
-    """What the ledger keeps of a run that ended here."""
+    """The entry of a run that ended on this machine."""
     status = "done" if result is not None else "failed"
     machine = f"{platform.machine()} {os.cpu_count()} cores"
     return Entry(
@@ -113,7 +150,10 @@ def make_entry(config: RunConfig, result: dict[str, Any] | None, reason: str | N
 
 @functools.cache
 def commit() -> str:
-    """The commit of the source when first asked, with + where it was changed; the version if it is not in a repository."""
+    """The commit of the source at the first call, with a + if files have changed since.
+
+    Outside a repository it is the package's version.
+    """
     place = Path(__file__).parent
     try:
         head = subprocess.run(

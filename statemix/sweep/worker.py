@@ -1,9 +1,10 @@
-"""One run in a directory of its own, which no other process may enter meanwhile."""
+"""One cell in a worker process: claim it, train it, measure it."""
 
 import json
 import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,27 @@ from statemix.runs.checkpoint import DamagedCheckpoint
 from statemix.runs.layout import CHECKPOINT
 from statemix.runs.lock import Busy, entered
 from statemix.runs.plugins import load_file
+from statemix.sweep.ledger import Ledger
 from statemix.tasks import Task
 from statemix.train import EpochReport, RunConfig, train
 from statemix.train.sources import check_sources
 from statemix.train.trained import load_trained
 
+__all__ = ["BUSY", "Outcome", "Workspace", "attempted", "find_measure", "perform"]
+
 Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
+Report = Callable[[EpochReport], None]
+Outcome = tuple[dict[str, Any] | None, str | None]  # a result, or the reason why there is none
+BUSY: Outcome = (None, None)  # another process holds the cell
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the cells of a sweep run: ledger, directory of runs, and user files to import first."""
+
+    ledger: Ledger
+    runs: Path
+    files: tuple[Path, ...] = ()
 
 
 def find_measure(files: Iterable[Path]) -> Measure | None:
@@ -28,44 +44,70 @@ def find_measure(files: Iterable[Path]) -> Measure | None:
     )
 
 
-def check_measured(found: Any) -> Any:
-    """What an experiment's `measure` returns is kept in the ledger, so JSON must hold it."""
-    try:
-        json.dumps(found)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`measure` must return numbers, strings, lists and dictionaries of them: {error}. Convert with .item()."
-        ) from error
-    return found
+@contextmanager
+def attempted(
+    config: RunConfig, workspace: Workspace, report: Report, measure: Measure | None, *, wait: bool
+) -> Iterator[Outcome]:
+    """Claim a cell, run it unless the ledger has its result by now, and hold the claim meanwhile.
+
+    If another process holds the cell, wait for it or, without `wait`, return `BUSY`.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(workspace.ledger.claim(config.id, wait=wait))
+        except Busy:
+            yield BUSY
+            return
+        entry = workspace.ledger.find(config.id)
+        if entry is None:
+            yield perform(config, workspace.runs, report, measure, wait=wait)
+        else:
+            yield entry.result, None
 
 
 def perform(
     config: RunConfig,
     runs: Path,
-    report: Callable[[EpochReport], None],
+    report: Report,
     measure: Measure | None = None,
-) -> tuple[dict[str, Any] | None, str | None]:
-    """Train, and measure what the experiment wants measured; return the result, or the reason why there is none.
+    *,
+    wait: bool = False,
+) -> Outcome:
+    """Train a run in its directory and measure it; return the result, or the reason for a failure.
 
-    A run that another process is at has neither: it is left to that process.
+    If another process trains in that directory, wait for it or, without `wait`, return `BUSY`.
     """
     directory = runs / config.id
     try:
-        with entered(directory):
-            check_sources(config, directory, resume=True)
-            try:
-                result = train(config, directory, observer=lambda _, epoch: report(epoch))
-            except DamagedCheckpoint:
-                (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
-                result = train(config, directory, observer=lambda _, epoch: report(epoch))
-            measured = (
-                {}
-                if measure is None
-                else {"measured": check_measured(measure(*load_trained(directory)))}
-            )
-            return asdict(result) | measured, None
+        with entered(directory, wait=wait):
+            result = _train(config, directory, report)
+            if measure is not None:
+                result["measured"] = _check_measured(measure(*load_trained(directory)))
+            return result, None
     except Busy:
-        return None, None
-    except Exception as error:  # whatever ends a run is that run's own affair, and is written down
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return None, f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        return BUSY
+    except Exception as error:  # any error ends this run only, and its reason goes to the ledger
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        return None, f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
+
+
+def _train(config: RunConfig, directory: Path, report: Report) -> dict[str, Any]:
+    """Train from the last checkpoint; set a damaged one aside and train from the beginning."""
+    check_sources(config, directory, resume=True)
+    try:
+        return asdict(train(config, directory, observer=lambda _, epoch: report(epoch)))
+    except DamagedCheckpoint:
+        (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
+        return asdict(train(config, directory, observer=lambda _, epoch: report(epoch)))
+
+
+def _check_measured(found: Any) -> Any:
+    """Return what an experiment's `measure` returned if JSON can hold it."""
+    try:
+        json.dumps(found)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            "`measure` must return numbers, strings, lists and dictionaries of them: "
+            f"{error}. Convert with .item()."
+        ) from error
+    return found

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from statemix.commands.views.board import Board
 from statemix.commands.views.console import make_console, say
 from statemix.sweep.ledger import Ledger
 from statemix.sweep.plan import Where, load_cells, share
@@ -48,13 +49,22 @@ def run_sweep(
         _print_plan(configs, done, ledger)
         return
     files = (experiment.resolve(),)
-    summary = sweep(configs, book, runs, engine=engine, workers=workers, files=files)
+    with Board([config for config in configs if config.id not in done]) as board:
+        summary = sweep(
+            configs,
+            book,
+            runs,
+            engine=engine,
+            workers=workers,
+            files=files,
+            observe=board.observe,
+        )
     _print_results(configs, book)
     counts = f"{summary.done} runs done, {summary.failed} failed, "
     counts += f"{summary.already_done} were in the ledger"
-    counts += f", {summary.left} left to another process" if summary.left else ""
+    counts += f", {summary.elsewhere} done by another process" if summary.elsewhere else ""
     say(f"{counts}, {summary.seconds:.0f} s; ledger: {ledger}")
-    if summary.failed:
+    if summary.missing:
         raise SystemExit(1)
 
 
