@@ -1,31 +1,30 @@
-"""Does moderate mixing win in language, too?  Models of about two million parameters on the same tokens of real text.
+"""Does moderate mixing win in language, too?  Models of about two million parameters on the same text.
 
     statemix lm prepare sotu --out data/sotu --vocab 1024 --validation 0.05
-    python experiments/lm_small.py data/sotu --panels a b c
-    python experiments/lm_small.py data/sotu --panels a --rates 8e-3 --seeds 1 2        # the spread, at the rate that most like best
+    statemix sweep experiments/lm_small.py
+    statemix sweep experiments/lm_small.py --rows 'bdlru-m*' --columns a
 
-The paper's three panels at a scale that a CPU can train.  Every model sees the same tokens in the same order, and all are trained by Muon:
-the paper's AdamW gets less far with so few tokens (docs/log.md), and there would be less to compare.
+The paper's three panels at a size that a CPU can train.  Every model reads the same tokens in the
+same order.  Muon trains all models: with so few tokens, AdamW, the paper's optimiser, reaches a
+higher perplexity (docs/log.md).
 
-    a   perplexity by block size m and by learning rate: BD-LRU, H-LRU, LSTM, Mamba-2 and DeltaNet of the same number of parameters
-    b   perplexity against the number of states, for each m: half and twice as many blocks as in panel a, at the first rate
-    c   perplexity and time of H-LRUs and BD-LRUs of the same number of parameters: the runs of panel a, by mixer
-
-A finished run is a line of results/lm/small.jsonl: config, result, CPU seconds with validation, commit, machine.  What is there is not run
-again, so the command can be stopped and repeated; `--job-idx 0 --num-jobs 2` and `--job-idx 1 --num-jobs 2` share the runs out to two
-processes.
+    a   perplexity by block size m and learning rate: BD-LRU, H-LRU, LSTM, Mamba-2 and DeltaNet with
+        the same number of parameters; three seeds at the learning rate that suits most of them
+    b   perplexity against the number of states for each m: half and twice as many blocks as in a
+    c   perplexity and speed of H-LRU and BD-LRU with the same number of parameters: runs of panel a
 """
 
-import json
-import subprocess
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
 
-import tyro
+from statemix.config.lm import LMRunConfig
+from statemix.config.model import LMConfig
+from statemix.models.presets import find_preset
+from statemix.sweep import Cell
 
-PRESETS = (
+TEXT = "5cea3e064435b13c"  # digest of data/sotu, prepared as above
+VOCABULARY = 1024
+MODELS = (
     "bdlru-m1",
     "bdlru-m2",
     "bdlru-m4",
@@ -39,170 +38,47 @@ PRESETS = (
     "deltanet",
 )
 LEARNING_RATES = (4e-3, 2e-3, 8e-3, 1.6e-2)
-MATRIX_RATE = 5  # times the learning rate: that of matrices, with Muon
-SCALES = (0.5, 2.0)
-Panel = Literal["a", "b", "c"]
+MATRIX_RATE = 5  # Muon's learning rate for matrices, as a multiple of the learning rate
+SEEDED = 8e-3  # the learning rate that runs with seeds 1 and 2 as well
+WIDTHS = (0.5, 2.0)
 
 
-@dataclass(frozen=True)
-class Options:
-    """Train what results/lm/small.jsonl lacks."""
-
-    data: tyro.conf.Positional[Path]
-    """A directory that `statemix lm prepare` wrote."""
-    panels: tuple[Panel, ...] = ("a", "b", "c")
-    """Which of the panels; c shows runs of a."""
-    models: tuple[str, ...] = PRESETS
-    """Which presets, without their `2m-`."""
-    rates: tuple[float, ...] = LEARNING_RATES
-    """Learning rates of panel a; panel b has the first."""
-    steps: int = 400
-    """Steps of every run."""
-    batch: int = 4
-    """Sequences of a step."""
-    length: int = 256
-    """Tokens of a sequence."""
-    seeds: tuple[int, ...] = (0,)
-    """Each run once with each."""
-    out: Path = Path("results/lm/small.jsonl")
-    """Where finished runs are written down."""
-    runs: Path = Path("runs/lm_small")
-    """Where runs keep their checkpoints meanwhile."""
-    threads: int = 1
-    """Threads of a run."""
-    job_idx: int = 0
-    """Which share of the runs to take."""
-    num_jobs: int = 1
-    """Into how many shares they are divided."""
+def cells() -> Iterator[Cell]:
+    """Panel a at every learning rate, panel b at the first, then more seeds of panel a."""
+    models = {name: replace(find_preset(f"2m-{name}"), vocab=VOCABULARY) for name in MODELS}
+    for lr in LEARNING_RATES:
+        for name, model in models.items():
+            yield Cell(name, "a", "muon", make_config(model, lr, seed=0))
+    for name, model in widened(models):
+        yield Cell(name, "b", "muon", make_config(model, LEARNING_RATES[0], seed=0))
+    for seed in (1, 2):
+        for name, model in models.items():
+            yield Cell(name, "a", "muon", make_config(model, SEEDED, seed))
+    yield Cell("lstm", "a", "muon", make_config(models["lstm"], LEARNING_RATES[0], seed=1))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run, and the panels that show it."""
-
-    panels: tuple[Panel, ...]
-    name: str
-    config: Any
-
-
-def planned(options: Options) -> Iterator[Cell]:
-    """Every run of the experiment that the options ask for."""
-    from statemix.config.lm import LMRunConfig
-    from statemix.data import open_data
-    from statemix.lm.trainer import digest
-    from statemix.models.presets import find_preset
-
-    data = open_data(options.data)
-    base = LMRunConfig(
-        find_preset("2m-lstm"),
-        digest(data),
-        options.length,
-        options.batch,
-        options.steps,
-        optimiser="muon",
+def make_config(model: LMConfig, lr: float, seed: int) -> LMRunConfig:
+    """A run on the text at a learning rate."""
+    return LMRunConfig(
+        model,
+        TEXT,
+        length=256,
+        batch=4,
+        steps=400,
+        lr=lr,
+        matrix_lr=MATRIX_RATE * lr,
+        warmup=0.1,
+        seed=seed,
     )
-    models = {
-        name: replace(find_preset(f"2m-{name}"), vocab=data.meta.vocab) for name in options.models
-    }
-    for seed in options.seeds:
-        for lr in options.rates:
-            for name, model in models.items():
-                panels: tuple[Panel, ...] = (
-                    ("a", "c") if name.startswith(("bdlru", "hlru")) else ("a",)
-                )
-                if set(panels) & set(options.panels):
-                    yield Cell(panels, name, at_rate(replace(base, model=model, seed=seed), lr))
-        if "b" in options.panels:
-            yield from (
-                Cell(("b",), name, at_rate(replace(base, model=model, seed=seed), options.rates[0]))
-                for name, model in wider(models)
-            )
 
 
-def at_rate(config: Any, lr: float) -> Any:
-    """The run at another learning rate."""
-    return replace(config, lr=lr, matrix_lr=MATRIX_RATE * lr)
-
-
-def wider(models: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def widened(models: dict[str, LMConfig]) -> Iterator[tuple[str, LMConfig]]:
     """BD-LRUs with half and twice as many blocks."""
     for name, model in models.items():
         if name.startswith("bdlru"):
-            for scale in SCALES:
-                blocks = max(1, round(scale * model.options["n_blocks"]))
+            for factor in WIDTHS:
+                blocks = max(1, round(factor * model.options["n_blocks"]))
                 yield (
-                    f"{name} × {scale}",
+                    f"{name} × {factor}",
                     replace(model, options={**model.options, "n_blocks": blocks}),
                 )
-
-
-def run_cell(cell: Cell, options: Options) -> dict[str, Any]:
-    """Train one, and say what it reached."""
-    import time
-
-    import torch
-
-    from statemix.bench.measure import machine
-    from statemix.config.lm import Execution
-    from statemix.data import open_data
-    from statemix.lm.ranks import ranks_of
-    from statemix.lm.trainer import train_lm
-
-    torch.set_num_threads(options.threads)
-    execution, began = Execution(save_every=500, keep=1), time.process_time()
-    fresh = not (options.runs / cell.config.id).exists()
-    with ranks_of(execution) as ranks:
-        result = train_lm(
-            cell.config, execution, open_data(options.data), options.runs / cell.config.id, ranks
-        )
-    return {
-        "panels": cell.panels,
-        "name": cell.name,
-        "id": cell.config.id,
-        "result": asdict(result),
-        "cpu_seconds": time.process_time() - began
-        if fresh
-        else None,  # of what was interrupted, another process knows a part
-        "threads": options.threads,
-        "config": json.loads(cell.config.to_json()),
-        "commit": commit(),
-        **machine(),
-    }
-
-
-def commit() -> str:
-    """What the code was."""
-    found = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or "unknown"
-
-
-def done(out: Path) -> set[str]:
-    """Ids of the runs that are written down."""
-    return (
-        {json.loads(line)["id"] for line in out.read_text().splitlines()}
-        if out.is_file()
-        else set()
-    )
-
-
-def main(options: Options) -> None:
-    """Run this job's share of what is not done yet."""
-    wanted = list(planned(options))[options.job_idx :: options.num_jobs]
-    for number, cell in enumerate(wanted, start=1):
-        if cell.config.id in done(options.out):
-            continue
-        print(f"{number} of {len(wanted)}: {cell.name}, lr {cell.config.lr}", flush=True)
-        line = run_cell(cell, options)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        with options.out.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        seconds = (
-            "begun earlier" if line["cpu_seconds"] is None else f"{line['cpu_seconds']:.0f} CPU s"
-        )
-        print(f"  perplexity {line['result']['perplexity']:.3f}, {seconds}", flush=True)
-
-
-if __name__ == "__main__":
-    main(tyro.cli(Options))

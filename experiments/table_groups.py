@@ -72,7 +72,7 @@ def in_full(cell: Cell) -> Cell:
     return Cell(
         cell.row,
         cell.column,
-        f"{cell.variant}, longer",
+        f"{cell.recipe}, longer",
         replace(cell.config, epochs=COLUMNS[cell.column].epochs),
     )
 
@@ -132,7 +132,7 @@ def with_muon(cell: Cell) -> Cell:
     return Cell(
         cell.row,
         cell.column,
-        f"Muon, {cell.variant}",
+        f"Muon, {cell.recipe}",
         replace(cell.config, optimiser="muon", lr=4e-3),
     )
 

@@ -31,7 +31,7 @@ def preset(seed: int) -> RunConfig:
     )
 
 
-def variants(config: RunConfig) -> dict[str, RunConfig]:
+def ablations(config: RunConfig) -> dict[str, RunConfig]:
     """The preset, and the preset without each of its aids."""
     model = config.model
     learned = replace(model, bos=False, options={**model.options, "learn_initial_state": True})
@@ -53,10 +53,10 @@ def variants(config: RunConfig) -> dict[str, RunConfig]:
 
 def cells() -> Iterator[Cell]:
     yield from (Cell("preset", "S5-100k", "tracking", preset(seed)) for seed in SEEDS)
-    for name in variants(preset(0)):
+    for name in ablations(preset(0)):
         for seed in SEEDS if name == RARE else SEEDS[:5]:
             yield Cell(
-                name, "S5-100k", "tracking", replace(variants(preset(seed))[name], max_steps=STEPS)
+                name, "S5-100k", "tracking", replace(ablations(preset(seed))[name], max_steps=STEPS)
             )
 
 

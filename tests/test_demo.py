@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from statemix import BDLRU, HLRU
-from statemix import demo as demo_module
 from statemix.analysis.spectrum import eigenvalues, transitions
 from statemix.cli import main
+from statemix.commands.views import demo as demo_module
 from statemix.commands.views.inspect import describe
 from statemix.demo.cells import cells
 from statemix.demo.page import Panel, write_page

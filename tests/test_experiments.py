@@ -1,66 +1,97 @@
-"""The experiment on language models: models that match, runs that are written down once."""
+"""Language models in sweeps: models that match, runs that are recorded once."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from texts import little_data
 
+from statemix.cli import main
+from statemix.lm.step import digest
 from statemix.models.lm import count_parameters
+from statemix.sweep import Ledger, load_cells, load_places
 
 pytest.importorskip(
     "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
 )
+SMALL = """
+from statemix.config.lm import LMRunConfig
+from statemix.config.model import LMConfig
+
+def cells():
+    for lr in (3e-3, 1e-3):
+        for seed in (0, 1):
+            model = LMConfig({vocab}, width=8, layers=1, options={{"n_blocks": 2, "block_size": 2}})
+            yield LMRunConfig(model, "{text}", length=8, batch=1, steps=2, lr=lr, seed=seed)
+"""
 
 
-@pytest.fixture(scope="module")
-def lm_small():
-    path = Path(__file__).parent.parent / "experiments" / "lm_small.py"
-    spec = importlib.util.spec_from_file_location("lm_small", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["lm_small"] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def sweep(tmp_path):
+    """The command that sweeps over four small language models, and its ledger."""
+    data = little_data(tmp_path / "data")
+    path = tmp_path / "small.py"
+    path.write_text(SMALL.format(vocab=data.meta.vocab, text=digest(data)))
+    ledger = tmp_path / "ledger.jsonl"
+    command = ["sweep", str(path), "--ledger", str(ledger), "--runs", str(tmp_path / "runs")]
+    return [*command, "--data", str(data.directory.parent)], ledger
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return little_data(tmp_path_factory.mktemp("little"))
-
-
-def test_models_of_a_panel_have_as_many_parameters(lm_small, data):
-    every = list(lm_small.planned(lm_small.Options(data.directory)))
-    assert len({cell.config.id for cell in every}) == len(every) == 11 * 4 + 5 * 2
+def test_models_of_a_panel_have_as_many_parameters():
+    cells = load_places(Path(__file__).parents[1] / "experiments" / "lm_small.py")
+    assert len({cell.config.id for cell in cells}) == len(cells) == 11 * 4 + 5 * 2 + 11 * 2 + 1
     sizes = [
         count_parameters(cell.config.model)
-        for cell in every
-        if "a" in cell.panels and cell.config.lr == 2e-3
+        for cell in cells
+        if cell.column == "a" and cell.config.lr == 2e-3
     ]
     assert len(sizes) == 11
     assert max(sizes) < 1.02 * min(sizes)
-    only_b = list(lm_small.planned(lm_small.Options(data.directory, panels=("b",))))
-    assert {cell.panels for cell in only_b} == {("b",)}
 
 
-def test_runs_are_written_down_once(lm_small, data, tmp_path, capsys):
-    options = lm_small.Options(
-        data.directory,
-        panels=("a",),
-        models=("bdlru-m16", "lstm"),
-        rates=(3e-3,),
-        steps=1,
-        batch=1,
-        length=8,
-        out=tmp_path / "lines" / "small.jsonl",
-        runs=tmp_path / "runs",
+def test_language_models_are_recorded_once(sweep, capsys):
+    command, ledger = sweep
+    main([*command, "--workers", "2"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "4 runs done, 0 failed, 0 were in the ledger" in printed
+    entries, complaints = Ledger(ledger).read()
+    assert complaints == []
+    assert {entry.id for entry in entries} == {c.id for c in load_cells(Path(command[1]))}
+    assert all(entry.result["perplexity"] > 1 for entry in entries)
+    assert all(entry.result["cpu_seconds"] > 0 for entry in entries)
+    text = ledger.read_text()
+    main(command)
+    assert "0 runs done, 0 failed, 4 were in the ledger" in " ".join(
+        capsys.readouterr().out.split()
     )
-    lm_small.main(options)
-    lines = [json.loads(line) for line in options.out.read_text().splitlines()]
-    assert [line["name"] for line in lines] == ["bdlru-m16", "lstm"]
-    assert all(line["result"]["perplexity"] > 1 and line["config"]["lr"] == 3e-3 for line in lines)
+    assert ledger.read_text() == text
+
+
+def test_the_best_learning_rate_has_the_lowest_perplexity(sweep, capsys):
+    command, ledger = sweep
+    main([*command, "--workers", "2"])
     capsys.readouterr()
-    lm_small.main(options)
-    assert capsys.readouterr().out == ""
-    assert len(options.out.read_text().splitlines()) == 2
+    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    for line in lines:
+        better = line["config"]["lr"] == 1e-3
+        line["result"]["perplexity"] = (5.0 if better else 7.0) + line["config"]["seed"]
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    main(command)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "block_size=2" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][4:] == [
+        "0.001",
+        "2",
+        "5.500",
+        "0.707",
+        "5.000",
+    ]
+
+
+def test_a_missing_text_fails_with_advice(sweep, tmp_path, capfd):
+    command, ledger = sweep
+    with pytest.raises(SystemExit):
+        main([*command[:-1], str(tmp_path / "nowhere"), "--limit", "1"])
+    (entry,) = Ledger(ledger).read()[0]
+    assert "nowhere holds the prepared text" in entry.reason
+    assert "Prepare it with `statemix lm prepare`" in entry.reason
+    assert "statemix lm prepare" in " ".join(capfd.readouterr().err.split())

@@ -359,7 +359,7 @@ def test_words_stay_apart_from_the_prompt(tmp_path, capsys):
         skip_special_tokens=False,
     )
     assert capsys.readouterr().out.rstrip("\n") == expected
-    with pytest.raises(SystemExit, match="The prompt must be UTF-8 text: character 3 is none"):
+    with pytest.raises(SystemExit, match="The prompt must be UTF-8 text: character 3 is not"):
         main(["lm", "generate", str(tmp_path / "final"), "the\udcff", "--tokens", "5"])
 
 

@@ -730,7 +730,7 @@ def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):
     main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.01", "--out", "mine"])
     assert read_config(tmp_path / "mine").steps == steps
     assert (
-        f"mine holds a run already: its {steps} steps stay, whatever the --minutes"
+        f"mine holds a run already: --minutes is ignored, its {steps} steps stay"
         in capsys.readouterr().err
     )
 

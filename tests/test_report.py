@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from statemix.report.gather import gather, neighbours
 from statemix.report.language import PANELS, read_language
 from statemix.report.tables import coverage, furthest, grids, latex, markdown
 from statemix.sweep import Cell, Entry, Ledger, load_places
+from statemix.sweep.ledger import make_entry
 from statemix.train import RunConfig
 
 EXPERIMENT = """
@@ -256,7 +257,6 @@ def test_documents_are_rendered_from_the_ledger(tmp_path):
     update_documents(
         root / "experiments",
         root / "results" / "ledger.jsonl",
-        root / "results" / "lm" / "small.jsonl",
         (copy,),
     )
     assert copy.read_text() == (root / "docs" / "reproduce.md").read_text()
@@ -269,13 +269,9 @@ def test_a_region_that_nobody_knows(clone):
     with pytest.raises(
         ValueError, match="Unknown region 'table_moon' in a document. Available: table_mad"
     ):
-        update_documents(
-            clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
-        )
+        update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
     path.write_text("before\n<!-- runs table_groups -->\nold\n<!-- end -->\nafter\n")
-    update_documents(
-        clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
-    )
+    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
     lines = path.read_text().splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")
     assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |" in lines
@@ -288,9 +284,7 @@ def test_regions_beside_notes_and_at_the_end(clone):
     path.write_text(
         "<!-- a note -->\n\n<!-- runs my-groups -->\nold\n<!-- end -->\n<!-- another note -->\n<!-- runs my-groups -->\n<!-- end -->"
     )
-    update_documents(
-        clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
-    )
+    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
     text = path.read_text()
     assert text.count("| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |") == 2
     assert (text.count("note -->"), text.count("old")) == (2, 0)
@@ -340,7 +334,7 @@ def test_bare_configs_and_configs_in_two_places(tmp_path):
     for config in {cell.config.id: cell.config for cell in load_places(path)}.values():
         ledger.append(entry(config, 0.5, 0.5))
     page.write_text("<!-- runs bare -->\n<!-- end -->\n")
-    update_documents(tmp_path, ledger.path, tmp_path / "none", (page,))
+    update_documents(tmp_path, ledger.path, (page,))
     rows = [line.split(" | ")[0] for line in page.read_text().splitlines()[3:-1]]
     assert rows == [
         "| bdlru n_blocks=4 block_size=1",
@@ -354,15 +348,13 @@ def test_accuracy_over_all_lengths_beside_the_longest(clone):
     """A line for what was measured at all lengths, with the paper's value."""
     path = clone / "page.md"
     path.write_text("<!-- within table_groups -->\n<!-- end -->\n")
-    update_documents(
-        clone / "experiments", clone / "results" / "ledger.jsonl", clone / "none", (path,)
-    )
+    update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
     assert path.read_text().splitlines()[3:-1] == [
         "| BD-LRU m2 | S3-10k | plain | 0.650 | 0.812 | 1.000 |"
     ]
 
 
-def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
+def test_runs_of_the_papers_size_are_another_recipe(tmp_path):
     path = tmp_path / "table_groups.py"
     path.write_text(
         EXPERIMENT.replace("def cells():", "def cells(scale):").replace(
@@ -378,7 +370,7 @@ def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
         ledger.append(entry(cell.config, validation, validation))
     places, _ = gather([path], ledger)
     place = next(place for place in places if place.measured)
-    assert [measured.variant for measured in place.measured] == ["plain, the paper's size", "plain"]
+    assert [measured.recipe for measured in place.measured] == ["plain, the paper's size", "plain"]
     found = neighbours(places, read_values())
     assert sum(n.full_size for n in found) == 1
     assert "1 at the paper's size, the others at a smaller one; 1 rest on one seed" in coverage(
@@ -390,45 +382,48 @@ def test_runs_of_the_papers_size_are_a_variant_of_their_own(tmp_path):
     ]
 
 
-def language_line(name, mixer, options, lr, perplexity, panels):
-    config = {"model": {"mixer": mixer, "options": options}, "lr": lr, "seed": 0}
-    config |= {"data": "abc", "steps": 4, "batch": 2, "length": 500, "optimiser": "muon"}
-    result = {
-        "parameters": 2000,
-        "tokens": 4000,
-        "perplexity": perplexity,
-        "bits_per_byte": perplexity / 10,
-    }
-    return {
-        "panels": panels,
-        "name": name,
-        "config": config,
-        "result": result,
-        "cpu_seconds": 2.0 / lr,
-        "commit": "abc",
-    }
+LANGUAGE = """
+from statemix.config.lm import LMRunConfig
+from statemix.config.model import LMConfig
+from statemix.sweep import Cell
+
+def cells():
+    blocks = {"n_blocks": 8, "block_size": 4}
+    yield cell("bdlru-m4", "a", "bdlru", blocks, 0.01)
+    yield cell("bdlru-m4", "a", "bdlru", blocks, 0.1)
+    yield cell("bdlru-m4 × 2.0", "b", "bdlru", {"n_blocks": 16, "block_size": 4}, 0.1)
+    yield cell("hlru-m2", "a", "hlru", {"n_channels": 5, "order": 2}, 0.01)
+    yield cell("lstm", "a", "lstm", {"hidden": 7}, 0.1)
+    yield cell("lstm", "a", "lstm", {"hidden": 7}, 0.1, seed=1)
+    yield cell("lstm", "a", "lstm", {"hidden": 7}, 0.01)
+
+def cell(name, panel, mixer, options, lr, seed=0):
+    model = LMConfig(9, mixer=mixer, options=options)
+    return Cell(name, panel, "muon", LMRunConfig(model, "abc", lr=lr, seed=seed))
+"""
 
 
 @pytest.fixture
 def language(clone):
-    blocks = {"n_blocks": 8, "block_size": 4}
-    lines = [
-        language_line("bdlru-m4", "bdlru", blocks, 0.01, 20.0, ["a", "c"]),
-        language_line("bdlru-m4", "bdlru", blocks, 0.1, 30.0, ["a", "c"]),
-        language_line(
-            "bdlru-m4 × 2.0", "bdlru", {"n_blocks": 16, "block_size": 4}, 0.1, 25.0, ["b"]
-        ),
-        language_line("hlru-m2", "hlru", {"n_channels": 5, "order": 2}, 0.01, 21.0, ["a", "c"]),
-        language_line("lstm", "lstm", {"hidden": 7}, 0.1, 22.0, ["a"]),
-    ]
-    path = clone / "results" / "lm" / "small.jsonl"
-    path.parent.mkdir()
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    """An experiment on language, and a ledger with its first five cells."""
+    experiment = clone / "experiments" / "lm_small.py"
+    experiment.write_text(LANGUAGE)
+    ledger = Ledger(clone / "results" / "ledger.jsonl")
+    perplexities = (20.0, 30.0, 25.0, 21.0, 22.0)
+    for cell, perplexity in zip(load_places(experiment), perplexities, strict=False):
+        ledger.append(language_entry(cell.config, perplexity))
+    return experiment, ledger
+
+
+def language_entry(config, perplexity, *, seconds=2.0):
+    result = {"parameters": 2000, "tokens": 4000, "perplexity": perplexity}
+    result |= {"bits_per_byte": perplexity / 10, "cpu_seconds": seconds and seconds / config.lr}
+    return make_entry(config, result, None)
 
 
 def test_panels_on_language(language):
-    runs = read_language(language)
+    experiment, ledger = language
+    runs = read_language(experiment, ledger.path)
     a = PANELS["language a"](runs).splitlines()
     assert a[0] == "| model | parameters | lr 0.01 | lr 0.1 | best perplexity | bits per byte |"
     assert a[2:] == [
@@ -446,30 +441,27 @@ def test_panels_on_language(language):
         "| BD-LRU m4 | 2,000 | 110 | 20.00 |",
         "| H-LRU m2 | 2,000 | 20 | 21.00 |",
     ]  # a median over rates
-    assert read_language(language.with_name("none.jsonl")) == []
+    assert read_language(experiment.with_name("none.py"), ledger.path) == []
 
 
-def test_a_line_that_is_not_a_language_run(language):
-    language.write_text(json.dumps({"name": "x"}) + "\n")
-    with pytest.raises(
-        ValueError, match=r"line 1 lacks panels, config, result, cpu_seconds: is it a run of"
-    ):
-        read_language(language)
-
-
-def test_seeds_are_averaged_and_unlike_runs_refused(language):
-    lines = [json.loads(line) for line in language.read_text().splitlines()]
-    other = json.loads(json.dumps(lines[-1]))
-    other["config"]["seed"], other["result"]["perplexity"], other["cpu_seconds"] = 1, 24.0, None
-    language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
+def test_seeds_of_language_models_are_averaged(language):
+    """The time of an interrupted run is not known, and is left out."""
+    experiment, ledger = language
+    other = load_places(experiment)[5].config
+    assert other.seed == 1
+    ledger.append(language_entry(other, 24.0, seconds=None))
     assert (
-        PANELS["language a"](read_language(language)).splitlines()[-1]
+        PANELS["language a"](read_language(experiment, ledger.path)).splitlines()[-1]
         == "| LSTM | 2,000 | · | 23.00 | 23.00 ± 1.41 [2] | 2.200 |"
     )
-    other["config"]["steps"] = 5
-    language.write_text("".join(json.dumps(line) + "\n" for line in [*lines, other]))
-    with pytest.raises(ValueError, match="cannot be compared: their `steps` is 4, 5"):
-        read_language(language)
+
+
+def test_other_language_models_in_the_ledger_are_ignored(language):
+    experiment, ledger = language
+    runs = read_language(experiment, ledger.path)
+    config = replace(load_places(experiment)[0].config, steps=5)
+    ledger.append(language_entry(config, 1.0))
+    assert read_language(experiment, ledger.path) == runs
 
 
 def test_the_page_needs_no_figures(clone, monkeypatch):

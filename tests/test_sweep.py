@@ -302,7 +302,7 @@ def test_parts_of_a_table(tmp_path, capsys):
     assert seeds() == [0, 1, 2, 3]
     assert seeds(rows=("BD-LRU m[1-2]", "BD-LRU m3")) == [1, 2, 3]
     assert seeds(rows=("BD-LRU m[1-3]",), columns=("S2",)) == [1, 2]
-    assert seeds(columns=("S*",), variants=("plain",)) == [0, 1, 2, 3]
+    assert seeds(columns=("S*",), recipes=("plain",)) == [0, 1, 2, 3]
     with pytest.raises(
         ValueError,
         match=r"No row 'LSTM' in what is chosen of the experiment. Available: BD-LRU m0, .*, BD-LRU m3.",

@@ -806,7 +806,7 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
     assert result.held is False
     assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
     print_result(HELD, result, tmp_path)
-    assert "No attempt was right at the end of 40 tokens too" in " ".join(
+    assert "No attempt passed the held-out check at 40 tokens" in " ".join(
         capsys.readouterr().out.split()
     )
     print_result(HELD, replace(result, held=True), tmp_path)
@@ -1089,7 +1089,7 @@ def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
             del sys.modules[name]  # as in another process
         file.write_text(OWN_TASK.format(targets=targets))
         main([*command, *more])
-        return "ended earlier, nothing was trained now. Add --no-resume" in " ".join(
+        return "already finished; nothing was trained. Add --no-resume" in " ".join(
             capsys.readouterr().out.split()
         )
 

@@ -22,8 +22,6 @@ class Report:
     """The experiments whose cells are reported."""
     bench: Path = Path("results/bench")
     """Results of `statemix bench`, for the figure of throughput."""
-    language: Path = Path("results/lm/small.jsonl")
-    """Results of experiments/lm_small.py, for the panels on language."""
     documents: tuple[Path, ...] = ()
     """Instead, render the tables inside these Markdown files anew, between `<!-- name -->` and `<!-- end -->`."""
     coverage: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
@@ -35,6 +33,6 @@ class Report:
         if self.coverage:
             print_coverage(self.experiments, self.ledger)
         elif self.documents:
-            update_documents(self.experiments, self.ledger, self.language, self.documents)
+            update_documents(self.experiments, self.ledger, self.documents)
         else:
-            write_report(self.experiments, self.ledger, self.bench, self.language, self.out)
+            write_report(self.experiments, self.ledger, self.bench, self.out)

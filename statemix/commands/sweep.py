@@ -1,4 +1,4 @@
-"""`statemix sweep`: the runs of an experiment that are not done yet."""
+"""`statemix sweep`: run the cells of an experiment that the ledger lacks."""
 
 import os
 from dataclasses import dataclass
@@ -9,41 +9,47 @@ import tyro
 
 from statemix.commands.check import check_positive
 
+__all__ = ["Sweep"]
+
 
 @dataclass(frozen=True)
 class Sweep:
-    """Run what the ledger lacks of an experiment: a Python file whose `cells()` yields configs.
+    """Run the cells of an experiment, a Python file whose `cells()` yields configs.
 
-    A run that fails or is killed is written down with its reason, and costs no other. Run the command again to go on.
-    A part of a table: `statemix sweep experiments/table_groups.py --rows 'BD-LRU m[1-5]' LSTM --columns S3-250 --scale paper`.
+    Cells with a result in the ledger are not run again. A failed run is recorded with its reason, and
+    the others continue. Run the same command again to resume.
+    Example, a part of a table: `statemix sweep experiments/table_groups.py --rows 'BD-LRU m[1-5]' LSTM
+    --columns S3-250 --scale paper`.
     """
 
     experiment: tyro.conf.Positional[Path]
-    """The Python file."""
+    """The Python file of the experiment."""
     scale: Literal["laptop", "paper"] = "laptop"
-    """Sizes that a CPU can run, or those of the paper, where the experiment offers both."""
+    """Sizes that a CPU can run, or those of the paper, if the experiment offers both."""
     rows: tuple[str, ...] = ()
-    """Only these rows of the table or figure, as patterns: 'BD-LRU m[1-5]' LSTM."""
+    """Run only these rows of the table or figure, given as patterns: 'BD-LRU m[1-5]' LSTM."""
     columns: tuple[str, ...] = ()
-    """Only these columns: 'S3-*'."""
-    variants: tuple[str, ...] = ()
-    """Only these recipes: plain."""
+    """Run only these columns: 'S3-*'."""
+    recipes: tuple[str, ...] = ()
+    """Run only these recipes: plain."""
     ledger: Path = Path("results/ledger.jsonl")
-    """Where finished runs are written down."""
+    """The file that results are appended to."""
     runs: Path = Path("runs")
-    """Where runs keep their checkpoints meanwhile."""
+    """Directory of all runs; a run has a subdirectory named by its id."""
+    data: Path = Path("data")
+    """Directory of the prepared texts that language models read."""
     engine: Literal["local", "ray"] = "local"
-    """local: processes on this machine. ray: the Ray cluster that is there, or a local one."""
+    """local: processes on this machine. ray: a running Ray cluster, or a local one."""
     workers: int = os.cpu_count() or 1
-    """Runs at a time, one thread each."""
+    """Number of runs at a time, with one thread each."""
     job_idx: int = 0
-    """Which share of the cells to run, for job arrays."""
+    """Index of this job in a job array, which runs a share of the cells."""
     num_jobs: int = 1
-    """Into how many shares the cells are divided."""
+    """Number of jobs in the array."""
     limit: int | None = None
-    """Run at most so many cells, the first that are missing; experiments list first what tells most."""
+    """Run at most this many of the missing cells, the first ones of the experiment."""
     dry_run: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Only tell what would be run."""
+    """Print the cells that would be run, and run none."""
 
     def run(self) -> None:
         check_positive("workers", self.workers)
@@ -52,19 +58,20 @@ class Sweep:
             raise SystemExit(
                 f"statemix: --job-idx must be in 0 .. {self.num_jobs - 1}, got {self.job_idx}."
             )
-        from statemix.commands.views.sweep import Selection, run_sweep
-        from statemix.sweep.plan import Where
-
         if self.limit is not None:
             check_positive("limit", self.limit)
-        where = Where(self.rows, self.columns, self.variants)
-        choice = Selection(self.scale, self.job_idx, self.num_jobs, self.limit, where)
-        run_sweep(
-            self.experiment,
-            choice,
-            self.ledger,
-            self.runs,
-            self.engine,
-            self.workers,
-            dry_run=self.dry_run,
-        )
+        from statemix.commands.views.sweep import print_plan, run_sweep, select
+        from statemix.sweep import Ledger
+        from statemix.sweep.plan import Where, load_cells, share
+        from statemix.sweep.worker import Workspace
+
+        where = Where(self.rows, self.columns, self.recipes)
+        cells = share(load_cells(self.experiment, self.scale, where), self.job_idx, self.num_jobs)
+        ledger = Ledger(self.ledger)
+        configs = select(cells, ledger, self.limit)
+        if self.dry_run:
+            print_plan(configs, ledger)
+            return
+        files = (self.experiment.resolve(),)
+        workspace = Workspace(ledger, self.runs, self.data, files)
+        run_sweep(configs, workspace, self.engine, self.workers)

@@ -25,7 +25,7 @@ def train_panels(models: list[DemoCell], workers: int, observe: Observer) -> lis
     curves: dict[str, list[tuple[int, float]]] = {cell.config.id: [] for cell in models}
 
     def collect(kind: str, id_: str, content: Any) -> None:
-        if kind == "epoch":
+        if kind == "report":
             curves[id_].append((content["step"], content["validation"]))
         if kind == "failed":
             raise RuntimeError(f"The demo's run {id_} failed: {content}")

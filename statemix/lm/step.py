@@ -9,6 +9,7 @@ import math
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from statemix.config.lm import Execution, LMRunConfig
-from statemix.data import Split, TokenData, collate
+from statemix.data import Split, TokenData, collate, open_data
 from statemix.data.tokenizer import load_tokenizer
 from statemix.data.tokens import META, Batch, check_ids, windows_of_step
 from statemix.lm.measure import autocast, flops_per_token, measure_peak
@@ -55,6 +56,18 @@ def digest(data: TokenData) -> str:
     described = (data.directory / META).read_bytes() + data.tokenizer.read_bytes()
     found = hashlib.sha256(described).hexdigest()[:16]
     return FIRST_DIGESTS.get(found, found)
+
+
+def find_text(root: Path, wanted: str) -> TokenData:
+    """The prepared text under `root` whose digest is `wanted`."""
+    for meta in sorted(root.glob(f"*/{META}")):
+        data = open_data(meta.parent)
+        if digest(data) == wanted:
+            return data
+    raise FileNotFoundError(
+        f"No directory in {root} holds the prepared text {wanted}. Prepare it with `statemix lm "
+        "prepare`, or give the directory that contains it with --data."
+    )
 
 
 def start(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ranks) -> LMRun:

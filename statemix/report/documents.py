@@ -43,7 +43,7 @@ def runs_table(places: list[Place]) -> str:
                 f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
             )
             lines.append(
-                f"| {cell(place.row)} | {cell(place.column)} | {cell(measured.variant)} | {numbers} |"
+                f"| {cell(place.row)} | {cell(place.column)} | {cell(measured.recipe)} | {numbers} |"
             )
     return "\n".join(lines) + "\n"
 
@@ -97,7 +97,7 @@ def within_table(places: list[Place], found: list[Neighbour]) -> str:
             if within is not None:
                 value = paper.get((place.experiment, place.row, place.column), float("nan"))
                 numbers = f"{measured.accuracy:.3f} | {within:.3f} | {value:.3f}"
-                lines.append(f"| {place.row} | {place.column} | {measured.variant} | {numbers} |")
+                lines.append(f"| {place.row} | {place.column} | {measured.recipe} | {numbers} |")
     return "\n".join(lines) + "\n"
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from statemix.config.task import RunConfig
 from statemix.paper import PaperValue
 from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_scales
-from statemix.sweep.select import cell_of
+from statemix.sweep.select import setting_of
 
 __all__ = ["Measured", "Neighbour", "Place", "gather", "neighbours", "result_of"]
 
@@ -26,7 +27,7 @@ FULL_SIZE = "the paper's size"
 class Measured:
     """The runs of one recipe at one place, at the chosen learning rate."""
 
-    variant: str
+    recipe: str
     choice: Choice
     entries: tuple[Entry, ...]
 
@@ -53,7 +54,7 @@ class Place:
     @property
     def best(self) -> Measured | None:
         """The recipe that validates best, among those of the paper's size if there are any."""
-        full = [m for m in self.measured if m.variant.endswith(FULL_SIZE)]
+        full = [m for m in self.measured if m.recipe.endswith(FULL_SIZE)]
         return max(
             full or self.measured,
             key=lambda m: result_of(m.chosen)["validation"]["token"],
@@ -70,7 +71,7 @@ class Neighbour:
     mean: float = 0.0
     deviation: float = 0.0
     runs: int = 0
-    variant: str = ""
+    recipe: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -79,7 +80,7 @@ class Neighbour:
     @property
     def full_size(self) -> bool:
         """True if our runs have the paper's size."""
-        return self.variant.endswith(FULL_SIZE)
+        return self.recipe.endswith(FULL_SIZE)
 
 
 def result_of(entry: Entry) -> dict[str, Any]:
@@ -105,51 +106,55 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
 
 def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     """All cells at laptop scale, and the finished ones at the paper's, without duplicates."""
-    scales = load_scales(path)
-    run = {(entry.config["task"], entry.config["model"]["width"]) for entry in done.values()}
+    scales = {scale: task_cells(cells) for scale, cells in load_scales(path).items()}
+    configs = [entry.config for entry in done.values() if "task" in entry.config]
+    run = {(config["task"], config["model"]["width"]) for config in configs}
     # Hashing thousands of ids is slow, so first discard cells that cannot have been run.
     likely = [
-        cell
-        for cell in scales.get("paper", [])
-        if (cell.config.task, cell.config.model.width) in run
+        cell for cell, config in scales.get("paper", []) if (config.task, config.model.width) in run
     ]
     full = [
-        replace(cell, variant=f"{cell.variant}, {FULL_SIZE}")
+        replace(cell, recipe=f"{cell.recipe}, {FULL_SIZE}")
         for cell in likely
         if cell.config.id in done
     ]
     known = {cell.config.id for cell in full}
-    smaller = [cell for cell in scales["laptop"] if cell.config.id not in known]
+    smaller = [cell for cell, config in scales["laptop"] if config.id not in known]
     return {(cell.row, cell.column, cell.config.id): cell for cell in [*full, *smaller]}.values()
+
+
+def task_cells(cells: list[Cell]) -> list[tuple[Cell, RunConfig]]:
+    """The cells that train a task, with their configs."""
+    return [(cell, cell.config) for cell in cells if isinstance(cell.config, RunConfig)]
 
 
 def make_place(
     experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]
 ) -> Place:
-    variants: dict[str, list[Entry]] = defaultdict(list)
+    recipes: dict[str, list[Entry]] = defaultdict(list)
     for cell in cells:
         if cell.config.id in done:
-            variants[cell.variant].append(done[cell.config.id])
+            recipes[cell.recipe].append(done[cell.config.id])
     return Place(
         experiment,
         row,
         column,
         len(cells),
-        tuple(measure(variant, entries) for variant, entries in variants.items()),
+        tuple(measure(recipe, entries) for recipe, entries in recipes.items()),
     )
 
 
-def measure(variant: str, entries: list[Entry]) -> Measured:
+def measure(recipe: str, entries: list[Entry]) -> Measured:
     """Collect the run that validates best, and the runs that differ from it only in the seed."""
     chosen = max(entries, key=lambda entry: result_of(entry)["validation"]["token"])
-    cell = cell_of(chosen)
+    setting = setting_of(chosen)
     same = [
         entry
         for entry in entries
-        if entry.config["lr"] == chosen.config["lr"] and cell_of(entry) == cell
+        if entry.config["lr"] == chosen.config["lr"] and setting_of(entry) == setting
     ]
     (choice,) = choose(same)
-    return Measured(variant, choice, tuple(same))
+    return Measured(recipe, choice, tuple(same))
 
 
 def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]:
@@ -183,7 +188,7 @@ def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
         best.choice.mean,
         best.choice.deviation,
         len(best.entries),
-        best.variant,
+        best.recipe,
     )
 
 
@@ -199,5 +204,5 @@ def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
         sum(numbers) / len(numbers),
         mean,
         runs=sum(one.runs for one in each),
-        variant="mean of the columns",
+        recipe="mean of the columns",
     )

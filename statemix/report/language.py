@@ -1,13 +1,13 @@
-"""The paper's three panels on language, from the runs of experiments/lm_small.py.
+"""The paper's three panels on language, from the ledger and the cells of experiments/lm_small.py.
 
-a   the best perplexity by block size or order m, over learning rates, beside other mixers of the same size
+a   the best perplexity over learning rates by block size or order m, beside other mixers of the same size
 b   perplexity against the number of states, for each m
-c   perplexity and time of H-LRUs and BD-LRUs of the same number of parameters
+c   perplexity and speed of H-LRU and BD-LRU with the same number of parameters
 
-Tokens a second are of CPU time, start and validation included, so that runs side by side do not slow each other down on paper.
+Speeds are tokens per second of CPU time, start and validation included, so that runs side by side
+do not slow each other down in the table.
 """
 
-import json
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -15,6 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from statemix.config.lm import LMRunConfig
+from statemix.sweep import Cell, Entry, Ledger, load_places
+
+__all__ = ["LANGUAGE", "PANELS", "LanguageRun", "draw_language", "read_language"]
+
+LANGUAGE = "lm_small.py"  # the experiment
 KINDS = {
     "bdlru": "BD-LRU",
     "hlru": "H-LRU",
@@ -22,21 +28,13 @@ KINDS = {
     "mamba2": "Mamba-2",
     "deltanet": "DeltaNet",
 }
-FIELDS = ("panels", "name", "config", "result", "cpu_seconds")
-SAME = (
-    "data",
-    "steps",
-    "batch",
-    "length",
-    "optimiser",
-)  # what runs that are compared have in common
 
 
 @dataclass(frozen=True)
 class LanguageRun:
-    """A model at a learning rate: a line of results/lm/small.jsonl, or the mean of several that differ in their seed."""
+    """A model at a learning rate, averaged over seeds."""
 
-    panels: tuple[str, ...]
+    panel: str
     name: str
     mixer: str
     m: int | None
@@ -45,18 +43,15 @@ class LanguageRun:
     lr: float
     perplexity: float
     bits_per_byte: float
-    tokens_per_cpu_second: (
-        float | None
-    )  # None of a run that was interrupted, whose time is not known
+    tokens_per_cpu_second: float | None  # None if all runs were interrupted
     seeds: int = 1
     spread: float = 0.0  # standard deviation of perplexity over seeds
 
     @property
     def shown(self) -> str:
-        """Perplexity, and if there is more than one seed their spread and number."""
-        return f"{self.perplexity:.2f}" + (
-            f" ± {self.spread:.2f} [{self.seeds}]" if self.seeds > 1 else ""
-        )
+        """Perplexity; with several seeds, also their spread and number."""
+        spread = f" ± {self.spread:.2f} [{self.seeds}]" if self.seeds > 1 else ""
+        return f"{self.perplexity:.2f}{spread}"
 
     @property
     def label(self) -> str:
@@ -64,24 +59,20 @@ class LanguageRun:
         return kind if self.m is None else f"{kind} m{self.m}"
 
 
-def read_language(path: Path) -> list[LanguageRun]:
-    """All runs that are written down, seeds averaged; none if there is no such file."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    runs = [parse(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
-    for name in SAME:
-        found = {line["config"][name] for line in lines}
-        if len(found) > 1:
-            raise ValueError(
-                f"The runs of {path} cannot be compared: their `{name}` is {', '.join(map(str, sorted(found)))}. Keep one."
-            )
+def read_language(experiment: Path, ledger: Path) -> list[LanguageRun]:
+    """The finished runs of the experiment, averaged over seeds; none without the experiment."""
+    if not experiment.is_file():
+        return []
+    done = {entry.id: entry for entry in Ledger(ledger).read()[0] if entry.status == "done"}
     groups: dict[tuple[str, float], list[LanguageRun]] = defaultdict(list)
-    for run in runs:
-        groups[run.name, run.lr].append(run)
-    return [mean_of(group) for group in groups.values()]
+    for cell in load_places(experiment):
+        if cell.config.id in done:
+            groups[cell.row, cell.config.lr].append(_measured(cell, done[cell.config.id]))
+    return [_mean_of(group) for group in groups.values()]
 
 
-def mean_of(runs: list[LanguageRun]) -> LanguageRun:
-    """Of runs that differ in their seed."""
+def _mean_of(runs: list[LanguageRun]) -> LanguageRun:
+    """The mean over runs that differ in their seed."""
     speeds = [run.tokens_per_cpu_second for run in runs if run.tokens_per_cpu_second is not None]
     perplexities = [run.perplexity for run in runs]
     return replace(
@@ -94,28 +85,26 @@ def mean_of(runs: list[LanguageRun]) -> LanguageRun:
     )
 
 
-def parse(line: dict[str, Any], place: str) -> LanguageRun:
-    missing = [name for name in FIELDS if name not in line]
-    if missing:
-        raise ValueError(
-            f"{place} lacks {', '.join(missing)}: is it a run of experiments/lm_small.py?"
-        )
-    model, result = line["config"]["model"], line["result"]
-    m = model["options"].get("block_size", model["options"].get("order"))
-    heads = model["options"].get("n_blocks", model["options"].get("n_channels"))
+def _measured(cell: Cell, entry: Entry) -> LanguageRun:
+    """What the ledger says about a cell."""
+    result = entry.result
+    assert isinstance(cell.config, LMRunConfig)
+    assert result is not None
+    model = cell.config.model
+    m = model.options.get("block_size", model.options.get("order"))
+    heads = model.options.get("n_blocks", model.options.get("n_channels"))
+    seconds = result["cpu_seconds"]
     return LanguageRun(
-        panels=tuple(line["panels"]),
-        name=line["name"],
-        mixer=model["mixer"],
+        panel=cell.column,
+        name=cell.row,
+        mixer=model.mixer,
         m=m,
         states=None if m is None else m * heads,
         parameters=result["parameters"],
-        lr=line["config"]["lr"],
+        lr=cell.config.lr,
         perplexity=result["perplexity"],
         bits_per_byte=result["bits_per_byte"],
-        tokens_per_cpu_second=None
-        if line["cpu_seconds"] is None
-        else result["tokens"] / line["cpu_seconds"],
+        tokens_per_cpu_second=None if seconds is None else result["tokens"] / seconds,
     )
 
 
@@ -139,7 +128,7 @@ def speed_of(name: str, runs: list[LanguageRun]) -> float | None:
 
 def panel_a(runs: list[LanguageRun]) -> str:
     """A line for each model: its perplexity at each learning rate, and the best, ± the spread over [n] seeds."""
-    rates = sorted({run.lr for run in runs if "a" in run.panels})
+    rates = sorted({run.lr for run in runs if run.panel == "a"})
     names = [
         "model",
         "parameters",
@@ -148,7 +137,7 @@ def panel_a(runs: list[LanguageRun]) -> str:
         "bits per byte",
     ]
     lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    for best in best_of_each(run for run in runs if "a" in run.panels):
+    for best in best_of_each(run for run in runs if run.panel == "a"):
         at = {run.lr: f"{run.perplexity:.2f}" for run in runs if run.name == best.name}
         numbers = [*(at.get(lr, "·") for lr in rates), best.shown, f"{best.bits_per_byte:.3f}"]
         lines.append(f"| {best.label} | {best.parameters:,} | {' | '.join(numbers)} |")
@@ -157,7 +146,7 @@ def panel_a(runs: list[LanguageRun]) -> str:
 
 def panel_b(runs: list[LanguageRun]) -> str:
     """Perplexity by m, against states: half, once and twice the blocks, at one learning rate."""
-    rates = {run.lr for run in runs if "b" in run.panels}
+    rates = {run.lr for run in runs if run.panel == "b"}
     lines = ["| model | states | parameters | perplexity |", "|---|---|---|---|"]
     for run in sorted(with_widths(runs, rates), key=lambda run: (run.m or 0, run.states or 0)):
         lines.append(f"| {run.label} | {run.states} | {run.parameters:,} | {run.shown} |")
@@ -175,7 +164,9 @@ def panel_c(runs: list[LanguageRun]) -> str:
         "| model | parameters | tokens per CPU second | best perplexity |",
         "|---|---|---|---|",
     ]
-    for best in best_of_each(run for run in runs if "c" in run.panels):
+    for best in best_of_each(
+        run for run in runs if run.panel == "a" and run.mixer in ("bdlru", "hlru")
+    ):
         speed = speed_of(best.name, runs)
         lines.append(
             f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.shown} |"
@@ -205,7 +196,7 @@ def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
 
 def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel a: a line for each layer, and a level for each mixer that has no m."""
-    best = best_of_each(run for run in runs if "a" in run.panels)
+    best = best_of_each(run for run in runs if run.panel == "a")
     for mixer, style in (("bdlru", "-"), ("hlru", "--")):
         points = sorted(
             (run.m, run.perplexity, run.spread)
@@ -228,7 +219,7 @@ def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
 
 def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel b: a line for each m."""
-    shown = with_widths(runs, {run.lr for run in runs if "b" in run.panels})
+    shown = with_widths(runs, {run.lr for run in runs if run.panel == "b"})
     for m in sorted({run.m for run in shown if run.m is not None}):
         points = sorted(
             (run.states, run.perplexity) for run in shown if run.m == m and run.states is not None
@@ -241,7 +232,9 @@ def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
 
 def draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel c: a point for each model."""
-    for run in best_of_each(run for run in runs if "c" in run.panels):
+    for run in best_of_each(
+        run for run in runs if run.panel == "a" and run.mixer in ("bdlru", "hlru")
+    ):
         speed = speed_of(run.name, runs)
         if speed is not None:
             axis.plot(

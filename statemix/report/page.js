@@ -55,7 +55,7 @@ function shown() {
 function describe(place, measured) {
   const runs = measured.runs.map((r) => `seed ${r.seed}: ${text(r.test)} (lr ${r.lr}, ${Math.round(r.cpu_seconds)} s, ${r.commit})`);
   const paper = place.paper === null ? "" : `\npaper: ${text(place.paper)}`;
-  return `${place.row}, ${place.column}\n${measured.variant}: mean ${text(measured.mean)} ± ${text(measured.deviation)}${paper}\n` +
+  return `${place.row}, ${place.column}\n${measured.recipe}: mean ${text(measured.mean)} ± ${text(measured.deviation)}${paper}\n` +
     `${measured.parameters.toLocaleString("en")} parameters\n${runs.join("\n")}`;
 }
 
@@ -100,11 +100,11 @@ function drawPlot() {
   const width = FRAME.width - FRAME.left - FRAME.right;
   const xOf = (place) => FRAME.left + ((names.indexOf(sizeOf(place.row) ?? place.row) + 0.5) / names.length) * width;
   frame(svg, names.map((name, i) => [FRAME.left + ((i + 0.5) / names.length) * width, typeof name === "number" ? `m = ${name}` : name]));
-  const lines = unique(places.flatMap((p) => p.measured.map((m) => `${kindOf(p.row)}, ${m.variant}`)));
+  const lines = unique(places.flatMap((p) => p.measured.map((m) => `${kindOf(p.row)}, ${m.recipe}`)));
   $("legend").replaceChildren();
   lines.forEach((line, i) => {
     const colour = COLOURS[i % COLOURS.length], dash = DASHES[Math.floor(i / COLOURS.length) % DASHES.length];
-    const points = places.flatMap((p) => p.measured.filter((m) => `${kindOf(p.row)}, ${m.variant}` === line).map((m) => [p, m]));
+    const points = places.flatMap((p) => p.measured.filter((m) => `${kindOf(p.row)}, ${m.recipe}` === line).map((m) => [p, m]));
     points.sort((a, b) => xOf(a[0]) - xOf(b[0]));
     const path = points.map(([p, m]) => `${xOf(p)},${yOf(m.mean)}`).join(" ");
     make(svg, "polyline", { points: path, fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": dash });

@@ -111,7 +111,7 @@ def runs_of(measured: Measured) -> dict[str, Any]:
         for entry in measured.entries
     ]
     return {
-        "variant": measured.variant,
+        "recipe": measured.recipe,
         "mean": measured.choice.mean,
         "deviation": measured.choice.deviation,
         "parameters": result_of(measured.chosen)["parameters"],

@@ -112,7 +112,7 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
         ours = (
             [""] * 7
             if n.accuracy is None
-            else [n.accuracy, n.difference, n.runs, n.mean, n.deviation, n.variant, size]
+            else [n.accuracy, n.difference, n.runs, n.mean, n.deviation, n.recipe, size]
         )
         writer.writerow(
             [n.paper.table, n.paper.row, n.paper.column, n.paper.accuracy, *ours, n.paper.printed]
@@ -156,6 +156,6 @@ def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
             f"{n.accuracy:.3f} | {n.paper.accuracy:.3f} | {signed(n.difference or 0.0)} | {n.runs}"
         )
         lines.append(
-            f"| {n.paper.table} | {n.paper.row} | {n.paper.column} | {numbers} | {n.variant} |"
+            f"| {n.paper.table} | {n.paper.row} | {n.paper.column} | {numbers} | {n.recipe} |"
         )
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """Engines run the cells of a sweep: in spawned processes on this machine, or on a Ray cluster.
 
-An engine takes cells and yields messages: ("epoch", id, report) during a run, ("busy", id, None) if
+An engine takes cells and yields messages: ("report", id, metrics) during a run, ("busy", id, None) if
 another process holds the cell, which is tried again after all others, and finally, for each cell,
 ("end", id, outcome). The cell is claimed until the consumer asks for the next message, so that the
 line in the ledger is written under the claim. A process that dies ends its own run only.
@@ -12,22 +12,21 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
 
+from statemix.sweep.kinds import Config, read_config
 from statemix.sweep.ledger import Ledger
 from statemix.sweep.worker import BUSY, Outcome, Workspace, attempted, find_measure
-from statemix.train import EpochReport, RunConfig, config_from_dict
 
 __all__ = ["ENGINES", "Worker", "run_locally", "serve"]
 
 Message = tuple[str, str, Any]
-Engine = Callable[[list[RunConfig], Workspace, int], Iterator[Message]]
+Engine = Callable[[Sequence[Config], Workspace, int], Iterator[Message]]
 
 
 def serve(connection: Connection, workspace: Workspace) -> None:
@@ -38,12 +37,12 @@ def serve(connection: Connection, workspace: Workspace) -> None:
     measure = find_measure(workspace.files)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the parent was killed
         while (request := connection.recv()) is not None:
-            config = config_from_dict(json.loads(request[0]))
+            config = read_config(json.loads(request[0]))
 
-            def send_epoch(epoch: EpochReport, id_: str = config.id) -> None:
-                connection.send(("epoch", id_, asdict(epoch)))
+            def send(report: dict[str, Any], id_: str = config.id) -> None:
+                connection.send(("report", id_, report))
 
-            with attempted(config, workspace, send_epoch, measure, wait=request[1]) as outcome:
+            with attempted(config, workspace, send, measure, wait=request[1]) as outcome:
                 connection.send(("end", config.id, outcome))
                 connection.recv()  # the parent has written the ledger
 
@@ -69,9 +68,9 @@ class Worker:
         self.process = context.Process(target=serve, args=(theirs, workspace), daemon=True)
         self.process.start()
         theirs.close()
-        self.config: RunConfig | None = None
+        self.config: Config | None = None
 
-    def give(self, config: RunConfig, *, wait: bool) -> None:
+    def give(self, config: Config, *, wait: bool) -> None:
         """Have the worker run a cell; with `wait`, after another process that holds it."""
         self.config = config
         with suppress(BrokenPipeError):  # it died; `hear` reports it
@@ -106,7 +105,7 @@ class Worker:
         self.process.join(5)
 
 
-def run_locally(configs: list[RunConfig], workspace: Workspace, workers: int) -> Iterator[Message]:
+def run_locally(configs: Sequence[Config], workspace: Workspace, workers: int) -> Iterator[Message]:
     """Run the cells in up to `workers` processes of one thread each."""
     queue = deque((config, False) for config in configs)
     team = [Worker(workspace) for _ in range(min(workers, len(configs)))]
@@ -135,7 +134,7 @@ def run_locally(configs: list[RunConfig], workspace: Workspace, workers: int) ->
             worker.stop()
 
 
-def _run_on_ray(configs: list[RunConfig], workspace: Workspace, workers: int) -> Iterator[Message]:
+def _run_on_ray(configs: Sequence[Config], workspace: Workspace, workers: int) -> Iterator[Message]:
     """Run the cells as Ray tasks of one CPU each, on the running cluster or a local one.
 
     A task's claim ends with the task; the ledger refuses a second line in any case.
@@ -153,15 +152,16 @@ def _run_on_ray(configs: list[RunConfig], workspace: Workspace, workers: int) ->
     except ConnectionError:
         ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
 
+    ledger = Ledger(workspace.ledger.path.resolve())
     runs = workspace.runs.resolve()
-    workspace = Workspace(Ledger(workspace.ledger.path.resolve()), runs, workspace.files)
+    workspace = Workspace(ledger, runs, workspace.data.resolve(), workspace.files)
 
     @ray.remote(num_cpus=1, max_retries=0)
     def task(text: str, waits: bool) -> Outcome:
         torch.set_num_threads(1)
-        config = config_from_dict(json.loads(text))
+        config = read_config(json.loads(text))
         measure = find_measure(workspace.files)
-        with attempted(config, workspace, lambda epoch: None, measure, wait=waits) as outcome:
+        with attempted(config, workspace, lambda report: None, measure, wait=waits) as outcome:
             return outcome
 
     try:

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from statemix import __version__
 from statemix.runs.lock import held, lock
-from statemix.train import RunConfig
+from statemix.sweep.kinds import Config
 from statemix.train.sources import sources_of
 
 __all__ = ["Entry", "Ledger", "commit", "make_entry"]
@@ -83,7 +83,7 @@ class Ledger:
         """Hold a cell of this ledger; raise `Busy` if another process does and `wait` is False."""
         return held(self.path.with_suffix(".claims") / id_, wait=wait)
 
-    def outdated(self, configs: list[RunConfig]) -> list[str]:
+    def outdated(self, configs: Sequence[Config]) -> list[str]:
         """User files that have changed since runs of `configs` were made."""
         files = {entry.id: entry.files for entry in self.read()[0] if entry.status == "done"}
         now = {config.id: sources_of(config) for config in configs if files.get(config.id)}
@@ -132,7 +132,7 @@ def _entries_of(id_: str, lines: Iterable[bytes]) -> list[Entry]:
     return [entry for entry in entries if entry.id == id_]
 
 
-def make_entry(config: RunConfig, result: dict[str, Any] | None, reason: str | None) -> Entry:
+def make_entry(config: Config, result: dict[str, Any] | None, reason: str | None) -> Entry:
     """The entry of a run that ended on this machine."""
     status = "done" if result is not None else "failed"
     machine = f"{platform.machine()} {os.cpu_count()} cores"

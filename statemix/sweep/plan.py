@@ -1,13 +1,14 @@
-"""An experiment is a Python file with `cells()`, which yields the runs of the experiment.
+"""An experiment is a Python file whose function `cells()` yields the configs of its runs.
 
     def cells() -> Iterator[RunConfig]:
         for m in (1, 2, 3):
             for seed in range(5):
                 yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
 
-It may yield `Cell(row, column, variant, config)` instead, to say where in a table or figure a run belongs; `cells(scale)` may offer
-sizes to choose from, "laptop" if nobody does; and `measure(config, task, model)`, if it is there, looks at each trained model, and
-what it returns is kept in the ledger with the result.
+A config is a `RunConfig` (a task) or an `LMRunConfig` (a language model). `cells` may yield
+`Cell(row, column, recipe, config)` instead, to place a run in a table or figure. `cells(scale)` may
+offer two sizes, "laptop" (the default) and "paper". If the file has `measure(config, task, model)`,
+it is called with each trained model, and the ledger keeps what it returns.
 """
 
 import inspect
@@ -17,24 +18,28 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 
+from statemix.config.lm import LMRunConfig
+from statemix.config.task import RunConfig
 from statemix.runs.plugins import load_file
-from statemix.train import RunConfig
+from statemix.sweep.kinds import Config
+
+__all__ = ["Cell", "Where", "grid", "load_cells", "load_places", "load_scales", "share"]
 
 SCALES = ("laptop", "paper")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A run and its place: the row and column of a table or figure, and the recipe by which it is trained."""
+    """A run and its place: row and column of a table or figure, and the recipe that trains it."""
 
     row: str
     column: str
-    variant: str
-    config: RunConfig
+    recipe: str
+    config: Config
 
 
 def load_experiment(path: Path) -> ModuleType:
-    """The module of an experiment, which has `cells`."""
+    """Import an experiment, a file with a function `cells`."""
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no experiment {path}. An experiment is a Python file with a function `cells`."
@@ -42,7 +47,8 @@ def load_experiment(path: Path) -> ModuleType:
     module = load_file(path)
     if not callable(getattr(module, "cells", None)):
         raise ValueError(
-            f"The experiment {path} must define `cells() -> Iterator[RunConfig]`. If it is a script, run it: python {path}."
+            f"The experiment {path} must define `cells() -> Iterator[RunConfig]`. "
+            f"If it is a script, run it: python {path}."
         )
     return module
 
@@ -60,17 +66,18 @@ def load_places(path: Path, scale: str = "laptop") -> list[Cell]:
     yielded = module.cells(scale) if takes_scale else module.cells()
     if not isinstance(yielded, Iterable):
         raise ValueError(f"`cells` of {path} must yield RunConfig, it returned {yielded!r}.")
-    cells = [place_of(cell) if isinstance(cell, RunConfig) else cell for cell in yielded]
-    for cell in cells:
-        if not isinstance(cell, Cell):
-            raise ValueError(f"`cells` of {path} must yield RunConfig, got {type(cell).__name__}.")
-    return cells
+    return [_as_cell(item, path) for item in yielded]
 
 
-def place_of(config: RunConfig) -> Cell:
-    """A bare config stands in the row of its mixer, in the column of its task."""
-    options = " ".join(f"{key}={value}" for key, value in config.model.options.items())
-    return Cell(f"{config.model.mixer} {options}".strip(), config.task, config.optimiser, config)
+def _as_cell(item: object, path: Path) -> Cell:
+    """A cell as it is; a config in the row of its mixer and the column of its task or text."""
+    if isinstance(item, Cell):
+        return item
+    if not isinstance(item, RunConfig | LMRunConfig):
+        raise ValueError(f"`cells` of {path} must yield RunConfig, got {type(item).__name__}.")
+    options = " ".join(f"{key}={value}" for key, value in item.model.options.items())
+    column = item.task if isinstance(item, RunConfig) else item.data
+    return Cell(f"{item.model.mixer} {options}".strip(), column, item.optimiser, item)
 
 
 def load_scales(path: Path) -> dict[str, list[Cell]]:
@@ -81,30 +88,26 @@ def load_scales(path: Path) -> dict[str, list[Cell]]:
 
 @dataclass(frozen=True)
 class Where:
-    """Which places of an experiment: patterns as of files (`BD-LRU m[1-5]`), one of which must match; none for all."""
+    """A choice of cells by patterns such as `BD-LRU m[1-5]`; an empty tuple matches all."""
 
     rows: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ()
+    recipes: tuple[str, ...] = ()
 
     def choose(self, cells: list[Cell]) -> list[Cell]:
-        """The cells that match, if any do."""
-        for name, patterns in (
-            ("row", self.rows),
-            ("column", self.columns),
-            ("variant", self.variants),
-        ):
-            cells = matching(cells, name, patterns)
-        return cells
+        """The cells that match one of the patterns of each kind."""
+        cells = _matching(cells, "row", self.rows)
+        cells = _matching(cells, "column", self.columns)
+        return _matching(cells, "recipe", self.recipes)
 
 
-def matching(cells: list[Cell], name: str, patterns: tuple[str, ...]) -> list[Cell]:
-    """The cells whose `name` matches one of the patterns, if there are any; each pattern must match some."""
+def _matching(cells: list[Cell], name: str, patterns: tuple[str, ...]) -> list[Cell]:
+    """The cells whose `name` matches one of the patterns; each pattern must match some cell."""
     present = list(dict.fromkeys(getattr(cell, name) for cell in cells))
     for pattern in patterns:
         if not any(fnmatchcase(value, pattern) for value in present):
             raise ValueError(
-                f"No {name} {pattern!r} in what is chosen of the experiment. Available: {', '.join(present)}."
+                f"No {name} of the experiment matches {pattern!r}. Available: {', '.join(present)}."
             )
     return [
         cell
@@ -113,8 +116,8 @@ def matching(cells: list[Cell], name: str, patterns: tuple[str, ...]) -> list[Ce
     ]
 
 
-def load_cells(path: Path, scale: str = "laptop", where: Where | None = None) -> list[RunConfig]:
-    """The configs that an experiment yields, those of the chosen places, each once."""
+def load_cells(path: Path, scale: str = "laptop", where: Where | None = None) -> list[Config]:
+    """The configs of an experiment, or of the chosen cells, without duplicates."""
     cells = load_places(path, scale)
     cells = cells if where is None else where.choose(cells)
     return list({cell.config.id: cell.config for cell in cells}.values())
@@ -127,8 +130,8 @@ def grid(config: RunConfig, lrs: Iterable[float], seeds: Iterable[int]) -> Itera
             yield replace(config, lr=lr, seed=seed)
 
 
-def share(configs: list[RunConfig], job: int, jobs: int) -> list[RunConfig]:
-    """Every `jobs`-th config, from number `job` on: what one task of a job array runs."""
+def share(configs: list[Config], job: int, jobs: int) -> list[Config]:
+    """Every `jobs`-th config, starting with number `job`: the share of one job in an array."""
     if not 0 <= job < jobs:
         raise ValueError(f"The job index must be in 0 .. {jobs - 1}, got {job}.")
     return configs[job::jobs]

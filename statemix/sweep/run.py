@@ -2,15 +2,15 @@
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from statemix.sweep.engines import ENGINES
+from statemix.sweep.kinds import Config
 from statemix.sweep.ledger import Ledger, commit, make_entry
 from statemix.sweep.worker import Outcome, Workspace
-from statemix.train import RunConfig
 
 __all__ = ["Observer", "SweepSummary", "sweep"]
 
@@ -37,19 +37,20 @@ class SweepSummary:
 
 
 def sweep(
-    configs: list[RunConfig],
+    configs: Sequence[Config],
     ledger: Ledger,
     runs: Path,
     *,
     engine: str,
     workers: int,
+    data: Path = Path("data"),
     files: tuple[Path, ...] = (),
     observe: Observer = lambda kind, id_, content: None,
 ) -> SweepSummary:
     """Run the cells that the ledger lacks, and append each to the ledger as it ends.
 
     A cell that another process runs is waited for, and run here if that process leaves no result.
-    Worker processes import `files` first.
+    Language models read their prepared text under `data`. Worker processes import `files` first.
     """
     started = time.perf_counter()
     ledger.check_writable()
@@ -59,7 +60,7 @@ def sweep(
     done = ledger.done()
     missing = {config.id: config for config in configs if config.id not in done}
     counts = {"done": 0, "failed": 0, "elsewhere": 0}
-    workspace = Workspace(ledger, runs, files)
+    workspace = Workspace(ledger, runs, data, files)
     for kind, id_, content in ENGINES[engine](list(missing.values()), workspace, workers):
         observe(kind, id_, content)
         if kind == "end":
@@ -75,7 +76,7 @@ def sweep(
     )
 
 
-def _warnings(ledger: Ledger, configs: list[RunConfig]) -> list[str]:
+def _warnings(ledger: Ledger, configs: Sequence[Config]) -> list[str]:
     """What is wrong with lines of the ledger."""
     _, complaints = ledger.read()
     outdated = ledger.outdated(configs)
@@ -87,7 +88,7 @@ def _warnings(ledger: Ledger, configs: list[RunConfig]) -> list[str]:
     return complaints
 
 
-def _record(ledger: Ledger, config: RunConfig, outcome: Outcome) -> tuple[str, str | None]:
+def _record(ledger: Ledger, config: Config, outcome: Outcome) -> tuple[str, str | None]:
     """Append a run that ended to the ledger; if that fails, its directory still has the result."""
     entry = make_entry(config, *outcome)
     try:

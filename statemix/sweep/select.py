@@ -1,6 +1,7 @@
-"""From runs to numbers: for each cell the learning rate that validates best, and the spread over seeds.
+"""From runs to numbers: the learning rate that validates best, and the spread over seeds.
 
-Selection sees validation accuracies only; what is reported is the test accuracy of the chosen runs.
+Of a task, the numbers are accuracies: validation selects, test is reported. Of a language model
+they are perplexities on the held-out text, which both select and are reported.
 """
 
 import json
@@ -10,13 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from statemix.sweep.kinds import read_config
 from statemix.sweep.ledger import Entry
-from statemix.train import config_from_dict
+
+__all__ = ["Choice", "choose", "setting_of"]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A cell: everything but learning rate and seed, and how the best learning rate did."""
+    """The runs at the selected learning rate, of all that differ in learning rate and seed only."""
 
     config: dict[str, Any]
     lr: float
@@ -28,38 +31,39 @@ class Choice:
 
 
 def choose(entries: Iterable[Entry], metric: str = "token") -> list[Choice]:
-    """One choice for each cell among the finished runs."""
-    cells: dict[str, dict[float, list[Entry]]] = defaultdict(lambda: defaultdict(list))
-    once = {
-        entry.id: entry for entry in entries if entry.status == "done"
-    }  # two sweeps may have written the same run down
+    """One choice for each setting among the finished runs; a run counts once."""
+    settings: dict[str, dict[float, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    once = {entry.id: entry for entry in entries if entry.status == "done"}
     for entry in once.values():
-        cells[cell_of(entry)][entry.config["lr"]].append(entry)
-    return [choose_one(json.loads(key), by_lr, metric) for key, by_lr in cells.items()]
+        settings[setting_of(entry)][entry.config["lr"]].append(entry)
+    return [_choose_lr(json.loads(key), by_lr, metric) for key, by_lr in settings.items()]
 
 
-def cell_of(entry: Entry) -> str:
-    """The config without learning rate and seed, fields that are younger than the entry at their defaults."""
-    whole = json.loads(config_from_dict(entry.config).to_json())
-    return json.dumps(
-        {name: value for name, value in whole.items() if name not in ("lr", "seed")}, sort_keys=True
-    )
+def setting_of(entry: Entry) -> str:
+    """The config without learning rates and seed; fields newer than the entry have defaults."""
+    whole = json.loads(read_config(entry.config).to_json())
+    varied = ("lr", "seed") if "task" in whole else ("lr", "matrix_lr", "seed")
+    setting = {name: value for name, value in whole.items() if name not in varied}
+    return json.dumps(setting, sort_keys=True)
 
 
-def choose_one(config: dict[str, Any], by_lr: dict[float, list[Entry]], metric: str) -> Choice:
-    """The learning rate whose mean validation accuracy is best."""
+def _choose_lr(config: dict[str, Any], by_lr: dict[float, list[Entry]], metric: str) -> Choice:
+    """The learning rate with the best mean on validation."""
+    best = max if "task" in config else min
     validation = {
-        lr: statistics.mean(value(entry, "validation", metric) for entry in entries)
+        lr: statistics.mean(_value(entry, "validation", metric) for entry in entries)
         for lr, entries in by_lr.items()
     }
-    lr = max(validation, key=lambda lr: validation[lr])
-    tests = [value(entry, "test", metric) for entry in by_lr[lr]]
+    lr = best(validation, key=lambda lr: validation[lr])
+    tests = [_value(entry, "test", metric) for entry in by_lr[lr]]
     deviation = statistics.stdev(tests) if len(tests) > 1 else 0.0
     return Choice(
-        config, lr, len(tests), validation[lr], statistics.mean(tests), deviation, max(tests)
+        config, lr, len(tests), validation[lr], statistics.mean(tests), deviation, best(tests)
     )
 
 
-def value(entry: Entry, split: str, metric: str) -> float:
+def _value(entry: Entry, split: str, metric: str) -> float:
     assert entry.result is not None
-    return entry.result[split][metric]
+    if "task" in entry.config:
+        return entry.result[split][metric]
+    return entry.result["perplexity"]

@@ -3,37 +3,35 @@
 import json
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from statemix.runs.checkpoint import DamagedCheckpoint
-from statemix.runs.layout import CHECKPOINT
 from statemix.runs.lock import Busy, entered
 from statemix.runs.plugins import load_file
+from statemix.sweep.kinds import Config, Report, train_config
 from statemix.sweep.ledger import Ledger
 from statemix.tasks import Task
-from statemix.train import EpochReport, RunConfig, train
-from statemix.train.sources import check_sources
+from statemix.train import RunConfig
 from statemix.train.trained import load_trained
 
 __all__ = ["BUSY", "Outcome", "Workspace", "attempted", "find_measure", "perform"]
 
 Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
-Report = Callable[[EpochReport], None]
 Outcome = tuple[dict[str, Any] | None, str | None]  # a result, or the reason why there is none
 BUSY: Outcome = (None, None)  # another process holds the cell
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where the cells of a sweep run: ledger, directory of runs, and user files to import first."""
+    """Where the cells of a sweep run: ledger, directories of runs and of texts, user files."""
 
     ledger: Ledger
     runs: Path
+    data: Path = Path("data")
     files: tuple[Path, ...] = ()
 
 
@@ -46,7 +44,7 @@ def find_measure(files: Iterable[Path]) -> Measure | None:
 
 @contextmanager
 def attempted(
-    config: RunConfig, workspace: Workspace, report: Report, measure: Measure | None, *, wait: bool
+    config: Config, workspace: Workspace, report: Report, measure: Measure | None, *, wait: bool
 ) -> Iterator[Outcome]:
     """Claim a cell, run it unless the ledger has its result by now, and hold the claim meanwhile.
 
@@ -60,14 +58,14 @@ def attempted(
             return
         entry = workspace.ledger.find(config.id)
         if entry is None:
-            yield perform(config, workspace.runs, report, measure, wait=wait)
+            yield perform(config, workspace, report, measure, wait=wait)
         else:
             yield entry.result, None
 
 
 def perform(
-    config: RunConfig,
-    runs: Path,
+    config: Config,
+    workspace: Workspace,
     report: Report,
     measure: Measure | None = None,
     *,
@@ -77,10 +75,11 @@ def perform(
 
     If another process trains in that directory, wait for it or, without `wait`, return `BUSY`.
     """
-    directory = runs / config.id
+    directory = workspace.runs / config.id
+    is_task = isinstance(config, RunConfig)  # a language-model run locks its directory itself
     try:
-        with entered(directory, wait=wait):
-            result = _train(config, directory, report)
+        with entered(directory, wait=wait) if is_task else nullcontext():
+            result = train_config(config, directory, workspace.data, report)
             if measure is not None:
                 result["measured"] = _check_measured(measure(*load_trained(directory)))
             return result, None
@@ -89,16 +88,6 @@ def perform(
     except Exception as error:  # any error ends this run only, and its reason goes to the ledger
         line = traceback.extract_tb(error.__traceback__)[-1]
         return None, f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
-
-
-def _train(config: RunConfig, directory: Path, report: Report) -> dict[str, Any]:
-    """Train from the last checkpoint; set a damaged one aside and train from the beginning."""
-    check_sources(config, directory, resume=True)
-    try:
-        return asdict(train(config, directory, observer=lambda _, epoch: report(epoch)))
-    except DamagedCheckpoint:
-        (directory / CHECKPOINT).rename(directory / f"{CHECKPOINT}.damaged")
-        return asdict(train(config, directory, observer=lambda _, epoch: report(epoch)))
 
 
 def _check_measured(found: Any) -> Any:

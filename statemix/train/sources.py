@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from statemix.config.lm import LMRunConfig
 from statemix.config.task import RunConfig
 from statemix.layers import MIXERS
 from statemix.runs.files import write_atomically
@@ -13,10 +14,11 @@ from statemix.tasks.task import find_maker
 __all__ = ["changed_sources", "check_sources", "sources_of"]
 
 
-def sources_of(config: RunConfig) -> dict[str, str]:
+def sources_of(config: RunConfig | LMRunConfig) -> dict[str, str]:
     """The user's files that define the mixer and the task of a run, with a hash of each."""
     mixers = [MIXERS[config.model.mixer]] if config.model.mixer in MIXERS else []
-    return hash_sources([*mixers, find_maker(config.task)])
+    tasks = [find_maker(config.task)] if isinstance(config, RunConfig) else []
+    return hash_sources([*mixers, *tasks])
 
 
 def changed_sources(config: RunConfig, directory: Path) -> list[str]:

@@ -8,18 +8,19 @@ from rich.live import Live
 from rich.table import Table
 
 from statemix.commands.views.console import make_console
-from statemix.train import RunConfig
+from statemix.config.task import RunConfig
+from statemix.sweep.kinds import Config
 
-__all__ = ["Board"]
+__all__ = ["Board", "task_of"]
 
-_COLUMNS = ("run", "task", "mixer", "seed", "lr", "epoch", "training", "validation")
+_COLUMNS = ("run", "task", "mixer", "seed", "lr", "progress")
 _ENDED = ("done", "failed", "elsewhere")
 
 
 class Board:
     """Shows the messages of a sweep on stderr; as a context, it disappears at the end."""
 
-    def __init__(self, configs: list[RunConfig]) -> None:
+    def __init__(self, configs: list[Config]) -> None:
         self.configs = {config.id: config for config in configs}
         self.started = time.perf_counter()
         self.running: dict[str, dict[str, Any]] = {}
@@ -39,7 +40,7 @@ class Board:
 
     def observe(self, kind: str, id_: str, content: Any) -> None:
         """Show one message of a sweep."""
-        if kind == "epoch":
+        if kind == "report":
             self.running[id_] = content
         elif kind == "busy":
             self.console.print(f"another process runs {id_}: waiting for it")
@@ -68,20 +69,32 @@ class Board:
         return Group(head, table)
 
 
-def _describe(config: RunConfig) -> str:
-    return f"{config.task}, {config.model.mixer}, seed {config.seed}"
+def _describe(config: Config) -> str:
+    return f"{task_of(config)}, {config.model.mixer}, seed {config.seed}"
 
 
-def _row(config: RunConfig, report: dict[str, Any]) -> list[str]:
+def task_of(config: Config) -> str:
+    """The task of a cell, or the text that its language model reads."""
+    return config.task if isinstance(config, RunConfig) else f"text {config.data[:8]}"
+
+
+def _row(config: Config, report: dict[str, Any]) -> list[str]:
     """What the table shows of a running cell."""
     options = " ".join(f"{key}={value}" for key, value in config.model.options.items())
-    accuracies = [f"{report[key]:.3f}" for key in ("train", "validation")]
     return [
         config.id[:8],
-        config.task,
+        task_of(config),
         f"{config.model.mixer} {options}",
         str(config.seed),
         f"{config.lr:g}",
-        str(report["epoch"]),
-        *accuracies,
+        _progress(report),
     ]
+
+
+def _progress(report: dict[str, Any]) -> str:
+    """The metrics of an epoch of a task, or of a step or a validation of a language model."""
+    if "epoch" in report:
+        accuracies = f"training {report['train']:.3f}, validation {report['validation']:.3f}"
+        return f"epoch {report['epoch']}, {accuracies}"
+    name = "loss" if "loss" in report else "perplexity"
+    return f"step {report['step']}, {name} {report[name]:.3f}"

@@ -6,7 +6,7 @@ from statemix.commands.views.console import warn
 from statemix.paper import read_values
 from statemix.report.documents import update_document
 from statemix.report.gather import Neighbour, Place, gather, neighbours
-from statemix.report.language import PANELS, draw_language, read_language
+from statemix.report.language import LANGUAGE, PANELS, draw_language, read_language
 from statemix.report.page import write_report_page
 from statemix.report.tables import comma_separated, coverage, grids, latex, markdown
 from statemix.runs.files import write_atomically
@@ -40,20 +40,18 @@ def print_coverage(experiments: Path, ledger: Path) -> None:
     print(coverage(found))
 
 
-def update_documents(
-    experiments: Path, ledger: Path, language: Path, documents: tuple[Path, ...]
-) -> None:
+def update_documents(experiments: Path, ledger: Path, documents: tuple[Path, ...]) -> None:
     """Render the tables inside Markdown files again."""
     places, found = collect(experiments, ledger)
-    runs = read_language(language)
+    runs = read_language(experiments / LANGUAGE, ledger)
     for path in documents:
         update_document(path, places, found, runs)
 
 
-def write_report(experiments: Path, ledger: Path, bench: Path, language: Path, out: Path) -> None:
+def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> None:
     """Write tables, figures and the page to `out`."""
     places, found = collect(experiments, ledger)
-    runs = read_language(language)
+    runs = read_language(experiments / LANGUAGE, ledger)
     out.mkdir(parents=True, exist_ok=True)
     for name, grid in grids(found).items():
         write_atomically(out / f"{name}.md", markdown(grid).encode())
