@@ -42,7 +42,7 @@ def noted(folder, word):
     return [tuple(line.split()[1:]) for line in lines if line.startswith(word)]
 
 
-def sleep_instead(config, directory, report):
+def sleep_instead(config, directory, data, report):
     """Sleep in place of training, and return the result at once if there is one."""
     folder = directory.parents[1]
     signal.alarm(30)  # no worker outlives a trial that fails
@@ -128,7 +128,7 @@ def look(folder, codes, *, killed):
 def main(kind, count):
     context = multiprocessing.get_context("fork")
     multiprocessing.get_context = lambda _: context
-    worker._train = sleep_instead
+    worker.train_config = sleep_instead
     engines.torch.set_num_threads = lambda _: None
     trial = {"kill": kill_trial, "share": share_trial}[kind]
     wrong = []

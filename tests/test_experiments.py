@@ -67,7 +67,8 @@ def test_language_models_are_recorded_once(sweep, capsys):
     assert ledger.read_text() == text
 
 
-def test_the_best_learning_rate_has_the_lowest_perplexity(sweep, capsys):
+def test_the_best_learning_rate_has_the_lowest_perplexity(sweep, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     command, ledger = sweep
     main([*command, "--workers", "2"])
     capsys.readouterr()

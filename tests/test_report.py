@@ -452,7 +452,7 @@ def test_seeds_of_language_models_are_averaged(language):
     ledger.append(language_entry(other, 24.0, seconds=None))
     assert (
         PANELS["language a"](read_language(experiment, ledger.path)).splitlines()[-1]
-        == "| LSTM | 2,000 | · | 23.00 | 23.00 ± 1.41 [2] | 2.200 |"
+        == "| LSTM | 2,000 | · | 23.00 | 23.00 ± 1.41 [2] | 2.300 |"
     )
 
 

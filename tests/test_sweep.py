@@ -154,7 +154,9 @@ def test_two_processes_never_share_a_run(tmp_path):
     ):
         pass
     with entered(tmp_path / TINY.id):
-        assert perform(TINY, tmp_path, lambda epoch: None) == (None, None)
+        assert perform(
+            TINY, Workspace(Ledger(tmp_path / "ledger.jsonl"), tmp_path), lambda report: None
+        ) == (None, None)
 
 
 def test_a_cell_that_another_process_runs_is_waited_for(tmp_path, capfd):
@@ -196,7 +198,9 @@ def test_a_damaged_checkpoint_is_put_aside(tmp_path):
     directory = tmp_path / TINY.id
     directory.mkdir()
     (directory / "checkpoint.safetensors").write_bytes(b"nonsense")
-    result, reason = perform(TINY, tmp_path, lambda epoch: None)
+    result, reason = perform(
+        TINY, Workspace(Ledger(tmp_path / "ledger.jsonl"), tmp_path), lambda report: None
+    )
     assert reason is None
     assert result["id"] == TINY.id
     assert (directory / "checkpoint.safetensors.damaged").read_bytes() == b"nonsense"
@@ -305,13 +309,15 @@ def test_parts_of_a_table(tmp_path, capsys):
     assert seeds(columns=("S*",), recipes=("plain",)) == [0, 1, 2, 3]
     with pytest.raises(
         ValueError,
-        match=r"No row 'LSTM' in what is chosen of the experiment. Available: BD-LRU m0, .*, BD-LRU m3.",
+        match=r"No row of the experiment matches 'LSTM'. Available: BD-LRU m0, .*, BD-LRU m3.",
     ):
         seeds(rows=("BD-LRU m0", "LSTM"))
-    with pytest.raises(ValueError, match=r"No column 'S3' .* Available: S2."):
+    with pytest.raises(
+        ValueError, match=r"No column of the experiment matches 'S3'. Available: S2."
+    ):
         seeds(rows=("BD-LRU m0",), columns=("S3",))
     (tmp_path / "plain.py").write_text(EXPERIMENT)
-    with pytest.raises(ValueError, match="No row 'x' .* Available: bdlru n_blocks"):
+    with pytest.raises(ValueError, match="No row of the experiment matches 'x'. Available: bdlru n_blocks"):
         load_cells(tmp_path / "plain.py", where=Where(rows=("x",)))
     main(
         [
