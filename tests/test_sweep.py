@@ -317,7 +317,9 @@ def test_parts_of_a_table(tmp_path, capsys):
     ):
         seeds(rows=("BD-LRU m0",), columns=("S3",))
     (tmp_path / "plain.py").write_text(EXPERIMENT)
-    with pytest.raises(ValueError, match="No row of the experiment matches 'x'. Available: bdlru n_blocks"):
+    with pytest.raises(
+        ValueError, match="No row of the experiment matches 'x'. Available: bdlru n_blocks"
+    ):
         load_cells(tmp_path / "plain.py", where=Where(rows=("x",)))
     main(
         [
