@@ -810,7 +810,7 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
         capsys.readouterr().out.split()
     )
     print_result(HELD, replace(result, held=True), tmp_path)
-    assert "holds: sequences of 40 tokens end right too" in " ".join(
+    assert "held-out check passed: every final answer at 40 tokens is right" in " ".join(
         capsys.readouterr().out.split()
     )
 
@@ -1098,7 +1098,7 @@ def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
         assert run("inputs")
         with pytest.raises(
             SystemExit,
-            match=r"changing.py changed since the run .* began. Train it again with --no-resume",
+            match=r"changing.py changed since the run .* started. Train it again with --no-resume",
         ):
             run("1 - inputs")
         assert run("inputs")
