@@ -415,7 +415,7 @@ def test_speculation_from_a_cache_needs_the_full_text():
     model, ids = build(), prompt(1, 15)
     cache = model.generate(ids, **GREEDY, return_dict_in_generate=True).past_key_values
     with pytest.raises(
-        ValueError, match="must be the whole text: the cache has seen 39 tokens, and 3 came"
+        ValueError, match="must be the full text: the cache has seen 39 tokens, got 3"
     ):
         model.generate(prompt(1, 3), past_key_values=cache, prompt_lookup_num_tokens=3, **GREEDY)
 
@@ -557,7 +557,7 @@ def test_a_larger_vocabulary():
         (lambda m: m(), "either `input_ids` or `inputs_embeds`"),
         (
             lambda m: m(prompt(1, 3), attention_mask=torch.ones(1, 2)),
-            "`attention_mask` must have one entry a token",
+            "`attention_mask` must have one entry per token",
         ),
         (
             lambda m: m(prompt(1, 3), labels=prompt(1, 3), logits_to_keep=1),
@@ -565,7 +565,7 @@ def test_a_larger_vocabulary():
         ),
         (
             lambda m: m(prompt(1, 3), cu_seq_lens_q=bounds([3]), past_key_values=RecurrentCache(2)),
-            "cannot go on from a cache",
+            "cannot continue from a cache",
         ),
         (
             lambda m: m.generate(prompt(1, 3), cache_implementation="static", **GREEDY),
@@ -573,7 +573,7 @@ def test_a_larger_vocabulary():
         ),
         (
             lambda m: RecurrentCache(2).crop(-1),
-            "can go back by 0 tokens at most, got 1. Call `activate_past_recording`",
+            "can roll back by at most 0 tokens, got 1. Call `activate_past_recording`",
         ),
         (lambda m: RecurrentCache(2).crop(3), "takes minus the number of tokens to remove, got 3"),
     ],

@@ -59,7 +59,7 @@ def losses(directory):
 
 
 def train_every_way(rank, count, directory, data_directory):
-    """Each way with BD-LRU, and sharing sequences with H-LRU; one run stops half way, for one process to go on with."""
+    """Each way with BD-LRU, and sharing sequences with H-LRU; one run stops half way, and one process resumes it."""
     data = open_data(data_directory)
     for way, execution in WAYS.items():
         for mixer in MIXERS if way == "context" else ("bdlru",):
@@ -250,7 +250,7 @@ def test_a_killed_rank_stops_the_other_and_nothing_is_lost(tmp_path, data):
             process.stderr.close()
     assert processes[0].returncode != 0
     assert "Rank 0 stopped waiting for another" in said
-    assert "run the same command again to go on" in said
+    assert "run the same command again to resume" in said
     assert not (broken / "result.json").exists()
     from statemix.cli import main
 

@@ -97,7 +97,7 @@ def test_nothing_but_a_model_is_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(
         FileExistsError,
-        match=r"holds thesis.tex, which is none of a model's files, and would be lost",
+        match=r"holds thesis.tex, which is not a file of a model, and would be lost",
     ):
         save_model(tmp_path, CONFIG, build().state_dict(), replace=True)
     (tmp_path / "config.json").write_text('{"mine": 1}')
@@ -167,7 +167,7 @@ DAMAGES = {
     "truncated weights": (truncate, "model.safetensors is damaged"),
     "no tokenizer": (
         lambda d: (d / "tokenizer.json").unlink(),
-        "has no tokenizer.json. Put the one that it was trained with there",
+        "has no tokenizer.json. Copy the one that it was trained with to this directory",
     ),
     "damaged tokenizer": (lambda d: (d / "tokenizer.json").write_text("{}"), "is not a tokenizer"),
 }
@@ -186,7 +186,7 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path, tokenizer_file):
     save_model(tmp_path / "m", config, build(config).state_dict(), tokenizer=tokenizer_file)
     with pytest.raises(
         SystemExit,
-        match="token ids up to 2.., but the model knows 100 tokens. It is not the model's own",
+        match="token ids up to 2.., but the vocabulary of the model has 100 tokens. Replace it with",
     ):
         main(["lm", "generate", str(tmp_path / "m"), "the"])
 
@@ -263,7 +263,7 @@ def test_an_empty_prompt_is_refused():
 
 @pytest.mark.parametrize(("length", "batch"), [(10, 2), (10, 100), (53, 3), (64, 1)])
 def test_perplexity_by_position(length, batch, monkeypatch):
-    """Against each stretch by itself; in parts of time however small."""
+    """Against each chunk by itself; in chunks of time however small."""
     monkeypatch.setattr("statemix.lm.evaluate.LOGITS", 300 * 7)
     model, tokens = build(), torch.randint(300, (53,))
     texts = [tokens[:3], tokens[3:3], tokens[3:]]
@@ -278,10 +278,10 @@ def test_perplexity_by_position(length, batch, monkeypatch):
     assert result.bits_per_byte == pytest.approx(nats.sum().item() / math.log(2) / 99, rel=1e-5)
 
 
-def test_stretches_cover_every_position_once():
+def test_spans_cover_every_position_once():
     for length in (1, 16, 17, 100, 4096):
         result = Perplexity(torch.zeros(5000), (torch.arange(5000) < length).long(), 1)
-        covered = [t for first, last in result.stretches() for t in range(first, last)]
+        covered = [t for first, last in result.spans() for t in range(first, last)]
         assert covered == list(range(length))
 
 
@@ -423,7 +423,7 @@ def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, ca
     line = json.loads(out.read_text())
     assert (line["length"], line["train_length"]) == (128, 32)
     assert f"{line['bits_per_byte']:.4f} bits per byte of {len(TEXT * 5):,}" in printed
-    assert [stretch["first"] for stretch in line["stretches"]] == [0, 16, 32, 64]
+    assert [span["first"] for span in line["spans"]] == [0, 16, 32, 64]
 
 
 @pytest.mark.parametrize(
@@ -489,7 +489,8 @@ def test_a_disk_that_is_full(directory, tmp_path):
     with (
         small_files(4096),
         pytest.raises(
-            ValueError, match=r"The weights for .*copy could not be written \(.*\). Make room"
+            ValueError,
+            match=r"The weights for .*copy could not be written \(.*\). Free some disk space",
         ),
     ):
         save_model(tmp_path / "copy", CONFIG, build().state_dict())
@@ -497,7 +498,7 @@ def test_a_disk_that_is_full(directory, tmp_path):
         small_files(4096),
         pytest.raises(
             SystemExit,
-            match=r"statemix: The weights for .*exported could not be written \(.*\). Make room",
+            match=r"statemix: The weights for .*exported could not be written \(.*\). Free some disk space",
         ),
     ):
         main(["lm", "export", str(directory), str(tmp_path / "exported")])

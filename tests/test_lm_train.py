@@ -227,7 +227,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, config, data):
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(
         ValueError,
-        match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to go on from the one before it",
+        match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to resume from the one before it",
     ):
         run(config, data, tmp_path)
 
@@ -248,7 +248,7 @@ def test_a_damaged_state_or_result_is_named(tmp_path, config, data, whole):
         state.write_text(damage)
         with pytest.raises(
             ValueError,
-            match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to go on from the checkpoint",
+            match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to resume from the checkpoint",
         ):
             run(config, data, tmp_path / "run")
     shutil.rmtree(state.parent)
@@ -296,7 +296,7 @@ def test_what_is_in_the_way_is_told_before_the_training(tmp_path, config, data, 
     (tmp_path / "a" / "final" / "thesis.tex").write_text("years of work")
     with pytest.raises(
         ValueError,
-        match=r"final holds thesis.tex, which is none of a model's files, and would be lost. Move it away",
+        match=r"final holds thesis.tex, which is not a file of a model, and would be lost. Move it away",
     ):
         run(config, data, tmp_path / "a")
     assert (tmp_path / "a" / "final" / "thesis.tex").read_text() == "years of work"
@@ -378,7 +378,7 @@ def test_a_disk_that_is_full(tmp_path, config, data):
     try:
         with pytest.raises(
             ValueError,
-            match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one is .*step-00000003. Make room",
+            match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one is .*step-00000003. Free some disk",
         ):
             run(config, data, tmp_path, observer=fill)
     finally:

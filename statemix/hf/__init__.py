@@ -1,4 +1,4 @@
-"""Language models in Hugging Face: importing this makes them known to `AutoConfig` and `AutoModelForCausalLM`.
+"""Language models for Hugging Face. The import registers them with the auto classes.
 
 import statemix.hf
 model = AutoModelForCausalLM.from_pretrained("exported/")

@@ -1,4 +1,4 @@
-"""An `LMConfig` in the words of Hugging Face."""
+"""`LMConfig` as a Hugging Face config."""
 
 import os
 from dataclasses import field
@@ -10,16 +10,18 @@ from transformers import PreTrainedConfig
 
 from statemix.config.model import LMConfig
 
-CODE = "statemix_hf.py"
-IMPORT = '''"""With `trust_remote_code=True` the model is known without `import statemix.hf`."""
+__all__ = ["StatemixConfig", "config_from_lm"]
+
+_CODE = "statemix_hf.py"
+_IMPORT = '''"""Imported by `trust_remote_code=True`, so that `import statemix.hf` is not needed."""
 
 from statemix.hf import StatemixConfig, StatemixForCausalLM
 
 __all__ = ["StatemixConfig", "StatemixForCausalLM"]
 '''
-AUTO_MAP = {
-    "AutoConfig": f"{CODE[:-3]}.StatemixConfig",
-    "AutoModelForCausalLM": f"{CODE[:-3]}.StatemixForCausalLM",
+_AUTO_MAP = {
+    "AutoConfig": f"{_CODE[:-3]}.StatemixConfig",
+    "AutoModelForCausalLM": f"{_CODE[:-3]}.StatemixForCausalLM",
 }
 
 
@@ -29,8 +31,9 @@ class StatemixConfig(PreTrainedConfig):
 
     Args:
         mixer: a name from `statemix.MIXERS`, with its `mixer_options`.
-        intermediate_size: inner width of the MLP; 8/3 of hidden_size if None.
-        chunked_loss: compute the loss of `labels` without holding the logits of all steps; outputs then have no logits.
+        intermediate_size: inner width of the MLP (None: 8/3 of hidden_size).
+        chunked_loss: compute the loss of `labels` in chunks, without holding the logits of all
+            steps; outputs then have no logits.
     """
 
     model_type: ClassVar[str] = "statemix"
@@ -55,18 +58,18 @@ class StatemixConfig(PreTrainedConfig):
     def save_pretrained(
         self, save_directory: str | os.PathLike[str], push_to_hub: bool = False, **kwargs: Any
     ) -> None:
-        """Write config.json, and beside it the few lines that `trust_remote_code` runs."""
-        self.auto_map = AUTO_MAP
+        """Write config.json, and the module that `trust_remote_code=True` imports."""
+        self.auto_map = _AUTO_MAP
         Path(save_directory).mkdir(parents=True, exist_ok=True)
-        (Path(save_directory) / CODE).write_text(IMPORT)
+        (Path(save_directory) / _CODE).write_text(_IMPORT)
         super().save_pretrained(save_directory, push_to_hub=push_to_hub, **kwargs)
 
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
-        """Nothing: the class is an installed package's, and its source is not to be copied beside each model."""
+        """Do nothing: Hugging Face would copy the source of the class to every model directory."""
 
     def to_lm(self) -> LMConfig:
-        """The same model in our own words."""
+        """The same model as an `LMConfig`."""
         return LMConfig(
             vocab=self.vocab_size,
             width=self.hidden_size,
@@ -82,7 +85,7 @@ class StatemixConfig(PreTrainedConfig):
 def config_from_lm(
     config: LMConfig, *, bos: int | None = None, eos: int | None = None, pad: int | None = None
 ) -> StatemixConfig:
-    """The words of Hugging Face for `config`, with the ids of special tokens."""
+    """The Hugging Face config of the same model, with the ids of special tokens."""
     return StatemixConfig(
         vocab_size=config.vocab,
         hidden_size=config.width,

@@ -1,4 +1,4 @@
-"""From a directory of ours to one of Hugging Face, which `from_pretrained`, `generate` and lm-eval read."""
+"""Export a model as a Hugging Face directory, for `from_pretrained`, `generate` and lm-eval."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ __all__ = ["export_model", "wrap_tokenizer"]
 
 
 def export_model(saved: SavedModel, out: Path) -> None:
-    """Write `saved` to the new directory `out`: weights, config, and the tokenizer if it has one."""
+    """Write weights, config and tokenizer, if any, to the new directory `out`."""
     if out.exists():
         raise FileExistsError(
             f"{out} exists and would be overwritten. Choose another directory, or remove it."
@@ -38,7 +38,8 @@ def export_model(saved: SavedModel, out: Path) -> None:
         part.replace(out)
     except SafetensorError as error:
         raise ValueError(
-            f"The weights for {out} could not be written ({error}). Make room, and try again."
+            f"The weights for {out} could not be written ({error}). "
+            "Free some disk space, and try again."
         ) from error
     finally:
         logging.enable_progress_bar()
@@ -46,7 +47,10 @@ def export_model(saved: SavedModel, out: Path) -> None:
 
 
 def wrap_tokenizer(saved: SavedModel) -> PreTrainedTokenizerFast:
-    """The model's tokenizer for transformers; it pads on the left, with the token that ends a text, and adds none, as in training."""
+    """The model's tokenizer for transformers.
+
+    It pads on the left with the end-of-text token, and adds no special tokens.
+    """
     tokenizer, end = open_tokenizer(saved)
     tokenizer.post_processor = None
     name = tokenizer.id_to_token(end)

@@ -1,4 +1,4 @@
-"""The language model behind the interface of Hugging Face: `generate`, `Trainer`, `save_pretrained` and what builds on them."""
+"""The language model as a Hugging Face model, with `generate`, `Trainer` and `save_pretrained`."""
 
 from functools import partial
 from typing import Any, cast
@@ -20,7 +20,7 @@ __all__ = ["StatemixForCausalLM"]
 
 
 class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
-    """`LanguageModel` as a causal language model of transformers; `model` is it."""
+    """A causal language model of transformers around `model`, a `LanguageModel`."""
 
     config_class = StatemixConfig
     base_model_prefix = "model"
@@ -32,17 +32,19 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = LanguageModel(config.to_lm())
         self.gradient_checkpointing = False
-        for parameter in self.model.parameters():  # drawn already, unless weights are to be loaded
+        for (
+            parameter
+        ) in self.model.parameters():  # initialised above, unless weights will be loaded
             parameter._is_hf_initialized = not parameter.is_meta
         self.post_init()
 
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
-        """Nothing: the class is an installed package's, and its source is not to be copied beside each model."""
+        """Do nothing: Hugging Face would copy the source of the class to every model directory."""
 
     @torch.no_grad()
     def initialize_weights(self) -> None:
-        """Draw what a checkpoint lacks as a new model would."""
+        """Initialise the weights that a checkpoint lacks as in a new model."""
         blank = {
             name: p
             for name, p in self.model.named_parameters()
@@ -53,7 +55,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             parameter.copy_(fresh[name])
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw an embedding or a head that takes the place of another."""
+        """Initialise a new embedding or head."""
         if isinstance(module, nn.Embedding | nn.Linear):
             nn.init.normal_(module.weight, std=INIT_STD)
 
@@ -85,21 +87,24 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """Logits of the tokens that follow, and the loss of `labels`, which are shifted here.
+        """Logits of the next tokens, and the loss of `labels`, which this method shifts.
 
         Args:
-            attention_mask: (B, T), or longer by what the cache has seen: 0 where a token is padding, on either side.
-            logits_to_keep: compute logits of the last so many steps only, 0 for all; or of the steps that a tensor lists.
-            cu_seq_lens_q: bounds of the sequences that a batch of one packs; no state crosses them.
-            position_ids: the model has no positions, but where those of a batch of one begin anew, a packed sequence does.
-            num_items_in_batch: what to divide the loss by, where a batch is one of several.
-            **kwargs: what other models of transformers want, and this one has no use for.
+            attention_mask: (B, T), or longer by the tokens that the cache has seen; 0 at padding,
+                which may be on either side.
+            logits_to_keep: compute the logits of the last N steps only (0: all), or of the steps
+                that a tensor lists.
+            cu_seq_lens_q: bounds of sequences packed into a batch of one; no state crosses them.
+            position_ids: used only for a batch of one, where a position of 0 starts a new packed
+                sequence; the model has no positional encoding.
+            num_items_in_batch: number to divide the loss by, with gradient accumulation.
+            **kwargs: arguments of other models of transformers, which this one ignores.
         """
         x = self.embed(input_ids, inputs_embeds)
         if cu_seq_lens_q is None and past_key_values is None and attention_mask is None:
-            cu_seq_lens_q = bounds_of(position_ids)
+            cu_seq_lens_q = _bounds_of(position_ids)
         cache = self.open_cache(past_key_values, use_cache, cu_seq_lens_q)
-        mask = read_mask(attention_mask, x)
+        mask = _read_mask(attention_mask, x)
         wanted = output_hidden_states or (
             output_hidden_states is None and self.config.output_hidden_states
         )
@@ -121,7 +126,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         )
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """Tokens, or what stands for them."""
+        """The embeddings of `input_ids`, or `inputs_embeds` as they are."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(
                 "The model needs either `input_ids` or `inputs_embeds`, got both or neither."
@@ -136,14 +141,16 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     def open_cache(
         self, cache: Any, use_cache: bool | None, cu_seqlens: Tensor | None
     ) -> RecurrentCache | None:
-        """The cache to go on with, a new one if one is wanted, else None; by default training goes without."""
+        """The given cache, a new one, or None; training uses none unless `use_cache` is True."""
         if cache is not None and not isinstance(cache, RecurrentCache):
             raise TypeError(
-                f"`past_key_values` must be a RecurrentCache, got {type(cache).__name__}. Use RecurrentCache(layers)."
+                f"`past_key_values` must be a RecurrentCache, got {type(cache).__name__}. "
+                "Use RecurrentCache(layers)."
             )
         if cache is not None and cu_seqlens is not None:
             raise ValueError(
-                "Packed sequences (`cu_seq_lens_q`) cannot go on from a cache. Pass one or the other."
+                "Packed sequences (`cu_seq_lens_q`) cannot continue from a cache. "
+                "Pass one or the other."
             )
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
@@ -161,7 +168,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         mask: Tensor | None,
         keep: int,
     ) -> Tensor:
-        """One block: on the cache, computed twice if checkpointed, or plainly."""
+        """Run one block: from the cache, with gradient checkpointing, or as it is."""
         if cache is not None:
             return block.leave(
                 x, cache.layers[index].advance(block.mixer, block.mixer_norm(x), mask, keep)
@@ -179,7 +186,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         cu_seqlens: Tensor | None,
         items: Tensor | int | None,
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Loss and logits; without logits if the config wants the loss in chunks."""
+        """Loss and logits; no logits if `chunked_loss` is set."""
         every = isinstance(logits_to_keep, int) and logits_to_keep == 0
         if labels is None:
             kept = (
@@ -188,9 +195,10 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             return None, self.model.head(x if every else x[:, kept])
         if not every:
             raise ValueError(
-                f"A loss needs the logits of all steps: `logits_to_keep` must be 0 with `labels`, got {logits_to_keep}."
+                "A loss needs the logits of all steps: "
+                f"`logits_to_keep` must be 0 with `labels`, got {logits_to_keep}."
             )
-        targets = shift(labels, cu_seqlens)
+        targets = _shift(labels, cu_seqlens)
         if self.config.chunked_loss:
             total = next_token_loss(x, self.model.head.weight, targets, reduction="sum")
             return total / ((targets != IGNORED).sum() if items is None else items), None
@@ -214,16 +222,18 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         is_first_iteration: bool | None = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """What the cache has not seen of the text: assisted decoding that goes on from a cache would give it everything again."""
+        """Keep only the tokens that the cache has not seen; assisted decoding passes all."""
         unread = is_first_iteration and next_sequence_length is None and inputs_embeds is None
         if unread and isinstance(past_key_values, RecurrentCache) and past_key_values.guessing:
-            came, seen = input_ids.shape[1], past_key_values.get_seq_length()
-            if came <= seen:
+            given = input_ids.shape[1]
+            seen = past_key_values.get_seq_length()
+            if given <= seen:
                 raise ValueError(
-                    f"To guess ahead from a cache, `input_ids` must be the whole text: the cache has seen {seen} tokens, and {came} came. "
-                    "Put those that it has seen in front."
+                    "To continue from a cache with assisted decoding, `input_ids` must be the full "
+                    f"text: the cache has seen {seen} tokens, got {given}. "
+                    "Prepend the tokens that it has seen."
                 )
-            next_sequence_length = came - seen
+            next_sequence_length = given - seen
         return cast(Any, super()).prepare_inputs_for_generation(
             input_ids,
             next_sequence_length,
@@ -242,21 +252,23 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         batch_size: int,
         max_cache_length: int,
     ) -> Any:
-        """Put a `RecurrentCache` into `model_kwargs`, unless the caller brought one, which records only while guessing, or wants none."""
+        """Add a `RecurrentCache` to `model_kwargs`, unless there is one or `use_cache` is False.
+
+        A given cache records past states only during assisted decoding.
+        """
         if generation_config.cache_implementation not in (None, "dynamic"):
             raise ValueError(
-                f"`cache_implementation` must be left out, got {generation_config.cache_implementation!r}: "
-                "the states of this model have one size for ever, so there is nothing to make static, to quantise or to offload."
+                "`cache_implementation` must not be set, "
+                f"got {generation_config.cache_implementation!r}: the states of this model have a "
+                "constant size, so there is nothing to make static, quantise or offload."
             )
-        guessing = (
-            generation_mode == GenerationMode.ASSISTED_GENERATION or generation_config.is_assistant
-        )
+        assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
         cache = model_kwargs.get("past_key_values")
         if cache is not None:
             cache._is_user_defined = True
             if isinstance(cache, RecurrentCache):
-                cache.guessing = generation_mode == GenerationMode.ASSISTED_GENERATION
-                if not guessing:
+                cache.guessing = assisted
+                if not (assisted or generation_config.is_assistant):
                     cache.stop_past_recording()
         elif generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
@@ -264,21 +276,22 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
                 model_kwargs["past_key_values"].activate_past_recording()
 
 
-def read_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
-    """True at real steps of x (B, T, d), or None if all are."""
+def _read_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
+    """A mask that is True at real steps of x (B, T, d), or None if all steps are real."""
     if attention_mask is None:
         return None
     B, T = x.shape[:2]
     if attention_mask.dim() != 2 or attention_mask.shape[0] != B or attention_mask.shape[1] < T:
         raise ValueError(
-            f"`attention_mask` must have one entry a token: expected {(B, T)} or longer, got {tuple(attention_mask.shape)}."
+            f"`attention_mask` must have one entry per token: expected {(B, T)} or longer, "
+            f"got {tuple(attention_mask.shape)}."
         )
     mask = attention_mask[:, attention_mask.shape[1] - T :].bool()
     return None if mask.all() else mask
 
 
-def bounds_of(position_ids: Tensor | None) -> Tensor | None:
-    """Bounds of packed sequences (`cu_seqlens`), told by positions (1, T) that begin anew; None if there is but one sequence."""
+def _bounds_of(position_ids: Tensor | None) -> Tensor | None:
+    """Bounds of packed sequences, which start where positions (1, T) are 0; None if only one."""
     if position_ids is None or position_ids.dim() != 2 or position_ids.shape[0] != 1:
         return None
     starts = (position_ids[0] == 0).nonzero().flatten()
@@ -287,8 +300,8 @@ def bounds_of(position_ids: Tensor | None) -> Tensor | None:
     return torch.cat([starts, starts.new_tensor([position_ids.shape[1]])])
 
 
-def shift(labels: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """What each step is to predict: the label after it, and nothing after the last of a sequence."""
+def _shift(labels: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """The target of each step: the next label, and IGNORED at the end of a sequence."""
     targets = torch.full_like(labels, IGNORED)
     targets[:, :-1] = labels[:, 1:]
     if cu_seqlens is not None:

@@ -1,4 +1,4 @@
-"""Language models as files: what training leaves, and what generating, evaluating and exporting begin with."""
+"""Training of language models, and trained models as files: load, evaluate, generate."""
 
 from statemix.lm.saved import SavedModel, load_model, save_model
 

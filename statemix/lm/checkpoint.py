@@ -1,10 +1,11 @@
-"""Checkpoints that many ranks write together, while training goes on, and any number of ranks can read.
+"""Distributed checkpoints: all ranks write one together in the background; any number can read it.
 
-    checkpoints/step-00000200/    safetensors files, each rank's share of weights and moments, and state.json
-    checkpoints/....part          one that is being written: not there, as far as reading is concerned
+    checkpoints/step-00000200/         safetensors files with weights and moments, and state.json
+    checkpoints/step-00000200.part     a checkpoint that is being written, which readers ignore
 
-A checkpoint is copied to memory at once and written by a thread; when every rank has written its share it is moved to its place, and
-those beyond the newest few are removed.  Nothing is pickled.
+`Store.save` copies the tensors and returns; a thread writes the copy while training continues. When
+every rank has written its share, the directory gets its final name, and only the newest few
+checkpoints are kept. Nothing is pickled.
 """
 
 import json
@@ -27,19 +28,20 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-STATE = "state.json"
-MOMENTS = ("exp_avg", "exp_avg_sq")  # AdamW's; matrices of Muon have the first alone
+__all__ = ["Store"]
+
+_STATE = "state.json"
+_PART = ".part"
+_MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW; matrices that Muon updates have only the first
 
 
-def tensors_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Weights and moments by name, as they are: whole, or this rank's share."""
-    tensors, matrices = (
-        {},
-        {p for group in optimiser.param_groups if group["matrices"] for p in group["params"]},
-    )
+def _tensors_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Weights and moments by name: the full tensors, or this rank's shards."""
+    tensors = {}
+    matrices = {p for group in optimiser.param_groups if group["matrices"] for p in group["params"]}
     for name, p in model.named_parameters():
         state = optimiser.state[p]
-        for moment in MOMENTS[:1] if p in matrices else MOMENTS:
+        for moment in _MOMENTS[:1] if p in matrices else _MOMENTS:
             if moment not in state:
                 state[moment] = torch.zeros_like(p)
                 state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
@@ -57,114 +59,107 @@ class Store:
     keep: int
     writing: Future[None] | None = None
 
-    def last(self) -> Path | None:
-        """The last checkpoint that is whole."""
-        return max(
-            (
-                path
-                for path in self.directory.glob("step-*")
-                if path.suffix != ".part" and (path / STATE).is_file()
-            ),
-            default=None,
-        )
+    def _last(self) -> Path | None:
+        """The newest complete checkpoint."""
+        found = (path for path in self.directory.glob("step-*") if path.suffix != _PART)
+        return max((path for path in found if (path / _STATE).is_file()), default=None)
 
     def newest(self) -> Path | None:
-        """The last checkpoint that is whole, as the first rank sees it."""
-        seen = [self.last()]
+        """The newest complete checkpoint that the first rank finds."""
+        seen = [self._last()]
         dist.broadcast_object_list(seen, src=0, group=self.group)
         return seen[0]
 
     def save(
         self, model: nn.Module, optimiser: torch.optim.Optimizer, state: dict[str, Any]
     ) -> None:
-        """Begin to write a checkpoint; return as soon as everything is copied."""
+        """Start to write a checkpoint; return when all tensors have been copied."""
         self.wait()
         path = self.directory / f"step-{state['step']:08d}"
-        part = path.with_suffix(".part")
+        part = path.with_suffix(_PART)
         if dist.get_rank() == 0:
             shutil.rmtree(part, ignore_errors=True)
             try:
                 part.mkdir(parents=True)
-                (part / STATE).write_text(json.dumps(state))
+                (part / _STATE).write_text(json.dumps(state))
             except OSError as error:
-                raise self.not_written(error) from error
+                raise self._not_written(error) from error
         dist.barrier()
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
-        tensors = tensors_of(model, optimiser)
+        tensors = _tensors_of(model, optimiser)
         written = cast(
             Future[Any], async_save(tensors, storage_writer=writer, process_group=self.group)
         )
-        self.writing = then(written, lambda: self.publish(part, path))
+        self.writing = _then(written, lambda: self._publish(part, path))
 
-    def publish(self, part: Path, path: Path) -> None:
-        """Move a checkpoint that all ranks have written to its place; remove old ones, and what a killed run left half written."""
+    def _publish(self, part: Path, path: Path) -> None:
+        """Give a complete checkpoint its final name; remove old ones and those of killed runs."""
         if dist.get_rank() != 0:
             return
         shutil.rmtree(path, ignore_errors=True)
         part.rename(path)
-        everything = sorted(self.directory.glob("step-*"))
-        whole = [old for old in everything if old.suffix != ".part"]
-        broken_off = [old for old in everything if old.suffix == ".part"]
-        for old in whole[: -self.keep] + broken_off:
+        found = sorted(self.directory.glob("step-*"))
+        complete = [old for old in found if old.suffix != _PART]
+        incomplete = [old for old in found if old.suffix == _PART]
+        for old in complete[: -self.keep] + incomplete:
             shutil.rmtree(old, ignore_errors=True)
 
     def wait(self) -> None:
-        """Return when nothing is being written any more; raise what the writing raised."""
-        writing, self.writing = self.writing, None
+        """Wait until the current checkpoint is written; raise the error if writing failed."""
+        writing = self.writing
+        self.writing = None
         try:
             if writing is not None:
                 writing.result()
         except (CheckpointException, OSError) as error:
-            if is_of_files(error):
-                raise self.not_written(error) from error
+            if _is_about_files(error):
+                raise self._not_written(error) from error
             raise
 
-    def not_written(self, error: BaseException) -> ValueError:
+    def _not_written(self, error: BaseException) -> ValueError:
         return ValueError(
-            f"No checkpoint could be written to {self.directory} ({last_line(error)}). The last good one is {self.last() or 'none'}. "
-            "Make room, and run the same command again to go on."
+            f"No checkpoint could be written to {self.directory} ({_last_line(error)}). "
+            f"The last good one is {self._last() or 'none'}. "
+            "Free some disk space, and run the same command again to resume."
         )
 
     def load(
-        self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, config: str
+        self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, run_id: str
     ) -> dict[str, Any]:
-        """Fill weights and moments from a checkpoint of the run with the id `config`, however many ranks wrote it; return its state."""
-        state = read_state(path)
-        if state.get("config", config) != config:
+        """Read weights and moments from a checkpoint of the run `run_id`, and return its state."""
+        state = _read_state(path)
+        if state.get("config", run_id) != run_id:
             raise ValueError(
-                f"The checkpoint {path} is of another run (id {state['config']}, this one is {config}). Choose another --out."
+                f"The checkpoint {path} is of another run (id {state['config']}, this one is "
+                f"{run_id}). Choose another --out."
             )
-        tensors = tensors_of(model, optimiser)
+        reader = HuggingFaceStorageReader(str(path))
         try:
-            load(
-                tensors,
-                storage_reader=HuggingFaceStorageReader(str(path)),
-                process_group=self.group,
-            )
-        except (
-            CheckpointException
-        ) as error:  # torch's wrapper of whatever went wrong, on whichever rank
+            load(_tensors_of(model, optimiser), storage_reader=reader, process_group=self.group)
+        except CheckpointException as error:  # torch wraps the errors of all ranks in one
             raise ValueError(
-                f"The checkpoint {path} cannot be read ({last_line(error)}). Delete it to go on from the one before it."
+                f"The checkpoint {path} cannot be read ({_last_line(error)}). "
+                "Delete it to resume from the one before it."
             ) from error
         for p in model.parameters():
             optimiser.state[p]["step"].fill_(state["step"])
         return state
 
 
-def read_state(path: Path) -> dict[str, Any]:
-    """What a checkpoint tells beside its tensors."""
+def _read_state(path: Path) -> dict[str, Any]:
+    """The step, training time and run id of a checkpoint."""
     try:
-        state = json.loads((path / STATE).read_text())
+        state = json.loads((path / _STATE).read_text())
         return {**state, "step": int(state["step"]), "seconds": float(state["seconds"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path / STATE} is damaged: {error}. Delete {path} to go on from the checkpoint before it."
+            f"{path / _STATE} is damaged: {error}. "
+            f"Delete {path} to resume from the checkpoint before it."
         ) from error
 
 
-def is_of_files(error: BaseException) -> bool:
-    """Whether an error is about files, on whichever rank; if not, it is about a rank that another waited for."""
+def _is_about_files(error: BaseException) -> bool:
+    """True if reading or writing failed on some rank, rather than waiting for another rank."""
     causes = (
         [cause for cause, _ in error.failures.values()]
         if isinstance(error, CheckpointException)
@@ -173,11 +168,11 @@ def is_of_files(error: BaseException) -> bool:
     return any(isinstance(cause, OSError | SafetensorError) for cause in causes)
 
 
-def then(first: Future[Any], action: Callable[[], None]) -> Future[None]:
-    """A future that is done when `action`, called after `first`, has returned; or raises what either raised."""
+def _then(first: Future[Any], action: Callable[[], None]) -> Future[None]:
+    """A future for `first` followed by `action`; it has the error of whichever fails."""
     both: Future[None] = Future()
 
-    def go_on(future: Future[Any]) -> None:
+    def finish(future: Future[Any]) -> None:
         try:
             future.result()
             action()
@@ -186,12 +181,11 @@ def then(first: Future[Any], action: Callable[[], None]) -> Future[None]:
         else:
             both.set_result(None)
 
-    first.add_done_callback(go_on)
+    first.add_done_callback(finish)
     return both
 
 
-def last_line(error: BaseException) -> str:
-    """The end of an error's text, where torch says what went wrong."""
-    return (
-        str(error).strip().splitlines()[-1].strip() if str(error).strip() else type(error).__name__
-    )
+def _last_line(error: BaseException) -> str:
+    """The last line of an error's text, which is where torch puts the cause."""
+    text = str(error).strip()
+    return text.splitlines()[-1].strip() if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Claiming a run's directory: it belongs to this run and no other, and to one process at a time."""
+"""Lock a run's directory: it belongs to one run, and to one process at a time."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +18,7 @@ __all__ = ["claimed"]
 
 @contextmanager
 def claimed(directory: Path, config: LMRunConfig, ranks: Ranks) -> Iterator[None]:
-    """Hold `directory` for the run; an objection of the first rank is an error on every rank."""
+    """Lock `directory` for the run; an objection of the first rank is an error on every rank."""
     with ExitStack() as stack:
         objection = ranks.first(_claim(directory, config, stack) if ranks.rank == 0 else "")
         if objection:
@@ -34,18 +34,21 @@ def _claim(directory: Path, config: LMRunConfig, stack: ExitStack) -> str:
     try:
         stack.enter_context(entered(directory))
     except Busy:
-        return f"{directory} is being trained by another process. Wait for it, or choose another --out."
+        return (
+            f"{directory} is being trained by another process. "
+            "Wait for it, or choose another --out."
+        )
     if not (directory / CONFIG).is_file():
         write_atomically(directory / CONFIG, config.to_json().encode())
     return ""
 
 
 def _objection(directory: Path, config: LMRunConfig) -> str:
-    """Why `directory` is neither this run's nor free; empty if it is one of them."""
+    """Why this run cannot use `directory`; empty if it can."""
     if (directory / CONFIG).is_file():
         try:
             known = read_config(directory)
-            check_free(directory / FINAL, replace=True)  # better before the training than after it
+            check_free(directory / FINAL, replace=True)  # before training, not after it
         except (ValueError, FileExistsError) as error:
             return str(error)
         if known != config:
@@ -61,6 +64,6 @@ def _objection(directory: Path, config: LMRunConfig) -> str:
     if not found:
         return ""
     return (
-        f"{directory} has {found[0].relative_to(directory)}, but no {CONFIG} that says which run it "
-        "belongs to. Choose another --out."
+        f"{directory} has {found[0].relative_to(directory)}, but no {CONFIG} that says which run "
+        "it belongs to. Choose another --out."
     )

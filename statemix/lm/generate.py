@@ -1,4 +1,4 @@
-"""Text from a language model, a token at a time: every token takes the same time and memory, however many came before it."""
+"""Generate text from a language model, one token at a time in constant time and memory."""
 
 import math
 from collections.abc import Iterator
@@ -11,19 +11,20 @@ from statemix.models.lm import LanguageModel, States
 
 __all__ = ["Sampling", "choose", "generate_tokens"]
 
-PREFILL = 1024  # tokens of a prompt that are read at once
-COLDEST = 1e-8  # a temperature below it is as good as zero
+_PREFILL = 1024  # tokens of the prompt per forward pass
+_COLDEST = 1e-8  # lower temperatures count as zero
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen from its probabilities.
+    """How to sample a token from the model's distribution.
 
     Args:
-        temperature: 0 takes the likeliest token; below 1 sharpens, above 1 flattens.
-        top_k: choose among the k likeliest, 0 for all.
-        top_p: choose among the likeliest that together have this probability.
-        seed: of the choices.
+        temperature: 0 takes the most likely token; below 1 sharpens the distribution, above 1
+            flattens it.
+        top_k: sample from the k most likely tokens (0: all).
+        top_p: sample from the most likely tokens whose probabilities add up to this.
+        seed: seed of the random numbers.
     """
 
     temperature: float = 0.8
@@ -43,8 +44,8 @@ class Sampling:
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """Tokens (B,) from logits (B, V)."""
-    if sampling.temperature < COLDEST:
+    """Sample tokens (B,) from logits (B, V)."""
+    if sampling.temperature < _COLDEST:
         return logits.argmax(-1)
     logits = logits.float() / sampling.temperature
     if sampling.top_k:
@@ -56,15 +57,16 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Te
 
 
 @torch.inference_mode()
-def read_prompt(model: LanguageModel, prompt: Tensor) -> tuple[Tensor, States]:
-    """Logits (1, V) after a prompt (T,), read in parts, and the states."""
+def _read_prompt(model: LanguageModel, prompt: Tensor) -> tuple[Tensor, States]:
+    """Logits (1, V) and states after a prompt (T,), read in chunks."""
     if prompt.numel() == 0:
         raise ValueError(
-            "A prompt must have at least one token. Begin with the tokenizer's end-of-text token, or with a word."
+            "A prompt must have at least one token. "
+            "Start it with the tokenizer's end-of-text token, or with a word."
         )
     states: States | None = None
-    for part in prompt.unsqueeze(0).split(PREFILL, 1):
-        x, states = model.features(part, states)
+    for chunk in prompt.unsqueeze(0).split(_PREFILL, 1):
+        x, states = model.features(chunk, states)
     return model.head(x[:, -1]), states or []
 
 
@@ -72,9 +74,9 @@ def read_prompt(model: LanguageModel, prompt: Tensor) -> tuple[Tensor, States]:
 def generate_tokens(
     model: LanguageModel, prompt: Tensor, tokens: int, sampling: Sampling, stop: int | None = None
 ) -> Iterator[int]:
-    """Up to `tokens` tokens that follow `prompt` (T,), each as soon as it is known; `stop` ends them and is not among them."""
+    """Yield up to `tokens` tokens that continue `prompt` (T,), ending before the token `stop`."""
     generator = torch.Generator(prompt.device).manual_seed(sampling.seed)
-    logits, states = read_prompt(model, prompt)
+    logits, states = _read_prompt(model, prompt)
     for _ in range(tokens):
         token = choose(logits, sampling, generator)
         if token.item() == stop:

@@ -1,4 +1,4 @@
-"""What a model costs and what it knows: FLOPs, utilisation, and bits on text it has not seen."""
+"""Measure a model: its FLOPs, the peak FLOP/s of the device, and its loss on held-out text."""
 
 import math
 import time
@@ -18,7 +18,7 @@ __all__ = ["Quality", "autocast", "flops_per_token", "measure_peak", "measure_qu
 
 @dataclass(frozen=True)
 class Quality:
-    """How well a split is predicted."""
+    """Loss on a split, in nats per token and in bits per byte."""
 
     loss: float
     bits_per_byte: float
@@ -30,24 +30,22 @@ class Quality:
 
 
 def flops_per_token(model: LanguageModel) -> int:
-    """Forward and backward, by the usual count: six for each weight of a matrix product and each gate of a recurrence."""
-    weights = sum(p.numel() for p in model.parameters()) - (
-        0 if model.config.tie else model.embedding.weight.numel()
-    )
+    """Forward and backward: six FLOPs for each weight of a matrix product and each gate."""
+    weights = sum(p.numel() for p in model.parameters())
+    if not model.config.tie:
+        weights -= model.embedding.weight.numel()  # a lookup
     units = [module for module in model.modules() if isinstance(module, LinearRecurrentUnit)]
     gates = sum(unit.W_v.out_features * (unit.state_shape[1] + 1) for unit in units)
     return 6 * (weights + gates)
 
 
 def measure_peak(device: torch.device, *, bf16: bool) -> float:
-    """Floating-point operations a second of a large matrix product on this device, with torch's present number of threads."""
+    """FLOP/s of a large matrix product on this device, with the current number of threads."""
     size = 4096 if device.type == "cuda" else 768
     dtype = torch.bfloat16 if bf16 else torch.float32
-    a, b, best = (
-        torch.randn(size, size, device=device, dtype=dtype),
-        torch.randn(size, size, device=device, dtype=dtype),
-        math.inf,
-    )
+    a = torch.randn(size, size, device=device, dtype=dtype)
+    b = torch.randn(size, size, device=device, dtype=dtype)
+    best = math.inf
     for _ in range(8):
         start = time.perf_counter()
         c = a @ b
@@ -59,7 +57,7 @@ def measure_peak(device: torch.device, *, bf16: bool) -> float:
 
 
 def autocast(ranks: Ranks, bf16: bool) -> torch.autocast | nullcontext[None]:
-    """bfloat16 inside, if asked for."""
+    """A context in bfloat16, or one that changes nothing."""
     return torch.autocast(ranks.device.type, dtype=torch.bfloat16) if bf16 else nullcontext()
 
 
@@ -75,24 +73,26 @@ def measure_quality(
     reset: bool,
     bf16: bool,
 ) -> Quality:
-    """Predict every token of `split` once, or its first `limit`, in windows of `length`, as in training.
+    """Predict every token of `split` once, or the first `limit`, in windows of `length`.
 
-    All ranks call the model equally often, which sharded weights need: one that has nothing left predicts something that is not counted.
+    Sharded weights require that all ranks call the model equally often. A rank without a batch of
+    its own therefore runs one that is not counted.
     """
     pieces = split.pieces(length, limit)
     groups = [pieces[i : i + batch] for i in range(0, len(pieces), batch)]
     scored.eval()
-    total, count = torch.zeros((), dtype=torch.float64, device=ranks.device), 0
+    total = torch.zeros((), dtype=torch.float64, device=ranks.device)
+    count = 0
     for first in range(0, len(groups), ranks.rows):
         mine = first + ranks.row
         part = ranks.own(collate(groups[mine if mine < len(groups) else 0], reset=reset))
         with autocast(ranks, bf16):
             loss = scored(part.tokens, part.targets, part.cu_seqlens)
         if mine < len(groups):
-            total, count = total + loss.double(), count + part.targets.numel()
+            total += loss.double()
+            count += part.targets.numel()
     scored.train()
-    bits, tokens = ranks.total(total, count)
-    loss = bits / tokens
-    return Quality(
-        loss, loss / math.log(2) * split.meta.predictions / split.meta.bytes, int(tokens)
-    )
+    nats, tokens = ranks.total(total, count)
+    loss = nats / tokens
+    bits_per_byte = loss / math.log(2) * split.meta.predictions / split.meta.bytes
+    return Quality(loss, bits_per_byte, int(tokens))

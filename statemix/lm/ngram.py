@@ -1,12 +1,16 @@
-"""An interpolated Kneser–Ney model of order n over tokens: what a language model has to beat.
+"""An interpolated Kneser–Ney model of order n over tokens, as a baseline.
 
-    P_k(w | h) = (c(h w) − D(c(h w))) / c(h) + γ(h) P_{k-1}(w | h'),    γ(h) = Σ_w D(c(h w)) / c(h),    P_0 = 1 / V
+    P_k(w | h) = (c(h w) − D(c(h w))) / c(h) + γ(h) P_{k-1}(w | h'),    P_0 = 1 / V
+    γ(h) = Σ_w D(c(h w)) / c(h)
 
-h' is h without its first token.  In the highest order c counts occurrences; below it c(h w) is the number of different tokens seen
-before h w.  D is the modified discount of Chen and Goodman, one each for counts of one, two, and three or more.  Documents are
-apart: each begins after n − 1 tokens that end a document, and its own end is predicted too.
+h' is h without its first token. In the highest order, c(h w) counts the occurrences of h w; in
+lower orders, it counts the different tokens that occur before h w. D is the modified discount of
+Chen and Goodman, with separate values for counts of one, two, and three or more. Each document is
+preceded by n − 1 end-of-text tokens, so no context crosses from one document to the next, and its
+end is predicted too.
 
-An n-gram is a number: its rank among the pairs (number of its first n − 1 tokens, last token).  So counting is sorting.
+The id of an n-gram is its index among the sorted pairs (id of its first n − 1 tokens, last token).
+Counting n-grams is therefore sorting.
 """
 
 import sys
@@ -31,19 +35,22 @@ __all__ = [
     "train_ngram",
 ]
 
-UNSEEN = -1
-BYTES = 256  # how many there are; the end of a document is one more
+_UNSEEN = -1
+_BYTES = 256  # number of byte tokens; token 256 ends a document
 
 
 class LossyTokenizer(ValueError):
-    """The bytes of a text cannot be had from its tokens."""
+    """The tokens of a text do not decode to its bytes."""
 
 
 @dataclass(frozen=True)
-class Order:
-    """N-grams of one order: `keys`, sorted pairs (context, token); of each its discounted share; of each context what is left for less.
+class _Order:
+    """The n-grams of one order; a context is the id of an n-gram that is one token shorter.
 
-    A context is the number of an n-gram one shorter.
+    Args:
+        keys: sorted pairs (context, token), each as one number.
+        share: the first term of P for each key.
+        rest: γ of each context.
     """
 
     keys: np.ndarray
@@ -53,42 +60,41 @@ class Order:
 
 @dataclass(frozen=True)
 class NGram:
-    """A trained model: orders 1 .. n, over a vocabulary."""
+    """A trained model with orders 1 .. n."""
 
     vocab: int
     eot: int
-    orders: tuple[Order, ...]
+    orders: tuple[_Order, ...]
 
     def bits(self, documents: list[np.ndarray]) -> float:
-        """Bits that documents cost, their ends included."""
+        """− log2 of the probability of the documents, including their ends."""
         tokens, predicted = padded(documents, self.eot, len(self.orders))
         return float(-np.log2(self.probabilities(tokens)[predicted]).sum())
 
     def probabilities(self, tokens: np.ndarray) -> np.ndarray:
         """P(token | the n − 1 before it) at every position."""
         below = np.full(len(tokens), 1 / self.vocab)
-        ids = np.zeros(
-            len(tokens), dtype=np.int64
-        )  # of the k-gram that ends at each position; the empty one is number zero
+        # The id of the k-gram that ends at each position; that of the empty one is 0.
+        ids = np.zeros(len(tokens), dtype=np.int64)
         for order in self.orders:
-            context = np.concatenate([[UNSEEN], ids[:-1]]) if order is not self.orders[0] else ids
-            ids = find(order.keys, context, tokens, self.vocab)
-            known = context != UNSEEN
+            context = np.concatenate([[_UNSEEN], ids[:-1]]) if order is not self.orders[0] else ids
+            ids = _find(order.keys, context, tokens, self.vocab)
+            known = context != _UNSEEN
             rest = np.where(known, order.rest[context], 1.0)
-            share = np.where(ids != UNSEEN, order.share[ids], 0.0)
+            share = np.where(ids != _UNSEEN, order.share[ids], 0.0)
             below = share + rest * below
         return below
 
 
-def find(keys: np.ndarray, context: np.ndarray, tokens: np.ndarray, vocab: int) -> np.ndarray:
-    """The numbers of n-grams given as context and last token, UNSEEN where there is none."""
+def _find(keys: np.ndarray, context: np.ndarray, tokens: np.ndarray, vocab: int) -> np.ndarray:
+    """The ids of n-grams, given context and last token; _UNSEEN if they are not in `keys`."""
     wanted = context * vocab + tokens
     place = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    return np.where((context != UNSEEN) & (keys[place] == wanted), place, UNSEEN)
+    return np.where((context != _UNSEEN) & (keys[place] == wanted), place, _UNSEEN)
 
 
 def documents_of(split: Split) -> list[np.ndarray]:
-    """The tokens of each document, without its end."""
+    """The tokens of each document, without the end-of-text token."""
     documents = []
     for shard in split.shards:
         ends = np.append(shard.starts[1:], len(shard.tokens) - 1)
@@ -100,7 +106,7 @@ def documents_of(split: Split) -> list[np.ndarray]:
 
 
 def bytes_of(split: Split, tokenizer: Path) -> list[np.ndarray]:
-    """The bytes of each document, from its tokens; an error if the tokenizer does not keep all of them."""
+    """Decode each document to bytes; raise `LossyTokenizer` if some are missing."""
     decoder = load_tokenizer(str(tokenizer))
     texts = [
         decoder.decode(document.tolist(), skip_special_tokens=False).encode()
@@ -108,14 +114,16 @@ def bytes_of(split: Split, tokenizer: Path) -> list[np.ndarray]:
     ]
     if sum(map(len, texts)) != split.meta.bytes:
         raise LossyTokenizer(
-            f"The tokenizer {tokenizer} does not give back every byte of the text, so bytes cannot be counted."
+            f"The tokenizer {tokenizer} does not decode to every byte of the text, "
+            "so n-grams of bytes cannot be counted."
         )
     return [np.frombuffer(text, dtype=np.uint8).astype(np.int64) for text in texts]
 
 
 def padded(documents: list[np.ndarray], eot: int, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """All documents in a row, each after order − 1 ends and before its own; and which of these tokens are predicted."""
-    pad, end = np.full(order - 1, eot, dtype=np.int64), np.array([eot])
+    """Concatenate documents, each after order − 1 end tokens; and which tokens are predicted."""
+    pad = np.full(order - 1, eot, dtype=np.int64)
+    end = np.array([eot])
     tokens = np.concatenate([part for document in documents for part in (pad, document, end)])
     predicted = np.ones(len(tokens), dtype=bool)
     starts = np.cumsum([0, *(len(document) + order for document in documents[:-1])])
@@ -125,9 +133,10 @@ def padded(documents: list[np.ndarray], eot: int, order: int) -> tuple[np.ndarra
 
 
 def train_ngram(documents: list[np.ndarray], vocab: int, eot: int, order: int = 5) -> NGram:
-    """Count, and discount."""
+    """Count the n-grams of all orders and discount the counts."""
     tokens, predicted = padded(documents, eot, order)
-    keys, ids = [], [np.zeros(len(tokens), dtype=np.int64)]
+    keys = []
+    ids = [np.zeros(len(tokens), dtype=np.int64)]
     for k in range(order):
         context = ids[-1] if k == 0 else np.concatenate([[0], ids[-1][:-1]])
         unique, number = np.unique(context * vocab + tokens, return_inverse=True)
@@ -138,35 +147,35 @@ def train_ngram(documents: list[np.ndarray], vocab: int, eot: int, order: int = 
         counts = (
             np.bincount(ids[k][predicted], minlength=len(keys[k - 1]))
             if k == order
-            else different_before(ids, predicted, k)
+            else _different_before(ids, predicted, k)
         )
         contexts = 1 if k == 1 else len(keys[k - 2])
-        orders.append(discounted(keys[k - 1], counts, contexts, vocab))
+        orders.append(_discounted(keys[k - 1], counts, contexts, vocab))
     return NGram(vocab, eot, tuple(orders))
 
 
-def different_before(ids: list[np.ndarray], predicted: np.ndarray, k: int) -> np.ndarray:
-    """For each k-gram, how many different tokens were seen before it: how many (k + 1)-grams end in it."""
-    longer = np.full(int(ids[k + 1].max()) + 1, UNSEEN, dtype=np.int64)
+def _different_before(ids: list[np.ndarray], predicted: np.ndarray, k: int) -> np.ndarray:
+    """The number of different tokens before each k-gram: of (k + 1)-grams that end in it."""
+    longer = np.full(int(ids[k + 1].max()) + 1, _UNSEEN, dtype=np.int64)
     longer[ids[k + 1][predicted]] = ids[k][predicted]
-    return np.bincount(longer[longer != UNSEEN], minlength=int(ids[k].max()) + 1)
+    return np.bincount(longer[longer != _UNSEEN], minlength=int(ids[k].max()) + 1)
 
 
-def discounted(keys: np.ndarray, counts: np.ndarray, contexts: int, vocab: int) -> Order:
-    """Shares and rests from counts."""
+def _discounted(keys: np.ndarray, counts: np.ndarray, contexts: int, vocab: int) -> _Order:
+    """Discount the counts of one order."""
     context = keys // vocab
     total = np.bincount(context, weights=counts, minlength=contexts)
     discount = np.minimum(discounts(counts)[counts.clip(max=3)], counts)
     safe = np.maximum(total, 1)
     share = (counts - discount) / safe[context]
     left = np.bincount(context, weights=discount, minlength=contexts) / safe
-    return Order(keys, share, np.where(total > 0, left, 1.0))
+    return _Order(keys, share, np.where(total > 0, left, 1.0))
 
 
 def discounts(counts: np.ndarray) -> np.ndarray:
-    """D for counts of 0, 1, 2, and 3 or more, from how many n-grams were seen once to four times."""
+    """D for counts of 0, 1, 2, and 3 or more, from the numbers of n-grams with counts 1 to 4."""
     n1, n2, n3, n4 = (int((counts == c).sum()) for c in (1, 2, 3, 4))
-    if 0 in (n1, n2, n3, n4):  # too little text to estimate from: one usual value for all
+    if 0 in (n1, n2, n3, n4):  # too little text to estimate D: use a common value
         return np.array([0.0, 0.75, 0.75, 0.75])
     y = n1 / (n1 + 2 * n2)
     return np.array([0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]).clip(
@@ -176,7 +185,7 @@ def discounts(counts: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NGramResult:
-    """What an n-gram model reaches on held-out text; tokens may be bytes."""
+    """The result of an n-gram model on held-out text; its tokens may be bytes."""
 
     order: int
     of_bytes: bool
@@ -185,22 +194,24 @@ class NGramResult:
 
 
 def measure_ngram(data: TokenData, order: int = 5, *, of_bytes: bool = False) -> NGramResult:
-    """Train on the training split, over its tokens or its bytes, and predict the held-out one."""
-    train, validation = data.split("train"), data.split("validation")
+    """Train on the tokens or bytes of the training split, and predict the held-out split."""
+    train = data.split("train")
+    validation = data.split("validation")
     for split in (train, validation):
         check_ids(split, data.meta.vocab)
     if of_bytes:
-        documents, held_out = bytes_of(train, data.tokenizer), bytes_of(validation, data.tokenizer)
-        model = train_ngram(documents, BYTES + 1, BYTES, order)
+        held_out = bytes_of(validation, data.tokenizer)
+        model = train_ngram(bytes_of(train, data.tokenizer), _BYTES + 1, _BYTES, order)
     else:
-        documents, held_out = documents_of(train), documents_of(validation)
-        model = train_ngram(documents, data.meta.vocab, data.meta.eot, order)
-    bits, predictions = model.bits(held_out), sum(len(document) + 1 for document in held_out)
+        held_out = documents_of(validation)
+        model = train_ngram(documents_of(train), data.meta.vocab, data.meta.eot, order)
+    bits = model.bits(held_out)
+    predictions = sum(len(document) + 1 for document in held_out)
     return NGramResult(order, of_bytes, 2 ** (bits / predictions), bits / validation.meta.bytes)
 
 
 def measure_rivals(data: TokenData) -> list[NGramResult]:
-    """N-gram models of tokens and of bytes; tokens alone if the tokenizer loses bytes."""
+    """N-gram models over tokens and bytes; only tokens if the tokenizer loses bytes."""
     rivals = [measure_ngram(data)]
     try:
         rivals.append(measure_ngram(data, of_bytes=True))

@@ -1,7 +1,10 @@
-"""Processes that train one model together, and how the model is spread over them: the only place that knows.
+"""The ranks that train one model together. Only this module wraps a model for them.
 
-Ranks form a grid, data × context.  Ranks of one row hold parts of the same sequences; rows read different ones.  Gradients are averaged
-over all of them, so a rank's loss is its sum over tokens, times the number of ranks, over the tokens of all.
+Ranks form a grid, data × context. Ranks of the same row hold chunks of the same sequences;
+different rows read different sequences. Gradients are averaged over all ranks, so the loss of a
+rank is
+
+    (sum over its own tokens) × (number of ranks) / (number of tokens on all ranks)
 """
 
 import os
@@ -25,20 +28,18 @@ from statemix.models.lm import LanguageModel
 from statemix.models.loss import next_token_loss
 from statemix.ops.context import own_part
 
-__all__ = ["Ranks", "Scored", "join", "ranks_of", "spread", "synchronised"]
+__all__ = ["Ranks", "Scored", "ranks_of", "spread", "synchronised"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among others."""
+    """The ranks, as one of them sees them; `saving` is a group for background checkpoints."""
 
     device: torch.device
     grid: DeviceMesh
-    saving: (
-        dist.ProcessGroup
-    )  # a group of its own, so that checkpoints are written while training goes on
+    saving: dist.ProcessGroup
 
     @property
     def rank(self) -> int:
@@ -50,7 +51,7 @@ class Ranks:
 
     @property
     def rows(self) -> int:
-        """Ranks, or groups of ranks, that read different data."""
+        """Number of rows: ranks, or groups of ranks, that read different data."""
         return self.grid["data"].size()
 
     @property
@@ -58,7 +59,7 @@ class Ranks:
         return self.grid["data"].get_local_rank()
 
     def own(self, batch: Batch) -> Batch:
-        """What this rank holds of the batch of its row; bounds stay the whole batch's."""
+        """This rank's part of its row's batch; `cu_seqlens` still bounds the full sequences."""
         batch = batch.to(self.device)
         if self.grid["context"].size() == 1:
             return batch
@@ -70,7 +71,7 @@ class Ranks:
         )
 
     def total(self, *values: float | Tensor) -> list[float]:
-        """Each value, summed over all ranks."""
+        """Sum each value over all ranks."""
         sums = torch.stack(
             [torch.as_tensor(v, dtype=torch.float64, device=self.device) for v in values]
         )
@@ -86,10 +87,10 @@ class Ranks:
 
 @contextmanager
 def ranks_of(execution: Execution) -> Iterator[Ranks]:
-    """Join the ranks that torchrun started, or be the only one; leave them at the end."""
+    """Join the ranks that torchrun started, or form a group of one; leave it at the end."""
     joined = not dist.is_initialized()
     if joined:
-        join(execution.timeout)
+        _join(execution.timeout)
     try:
         size = dist.get_world_size()
         if size % execution.context:
@@ -97,33 +98,24 @@ def ranks_of(execution: Execution) -> Iterator[Ranks]:
                 f"The number of ranks, {size}, must be a multiple of --context {execution.context}."
             )
         kind = "cuda" if torch.cuda.is_available() else "cpu"
-        device = (
-            torch.device(kind, int(os.environ.get("LOCAL_RANK", "0")))
-            if kind == "cuda"
-            else torch.device("cpu")
-        )
-        grid = init_device_mesh(
-            kind, (size // execution.context, execution.context), mesh_dim_names=("data", "context")
-        )
-        yield Ranks(
-            device,
-            grid,
-            cast(
-                dist.ProcessGroup,
-                dist.new_group(backend="gloo", timeout=timedelta(seconds=execution.timeout)),
-            ),
-        )
+        device = torch.device("cuda", _local_rank()) if kind == "cuda" else torch.device("cpu")
+        shape = (size // execution.context, execution.context)
+        grid = init_device_mesh(kind, shape, mesh_dim_names=("data", "context"))
+        limit = timedelta(seconds=execution.timeout)
+        saving = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=limit))
+        yield Ranks(device, grid, saving)
     finally:
         if joined:
             dist.destroy_process_group()
 
 
-def join(timeout: float) -> None:
-    """Form a group with the ranks that the environment tells of, or a group of one."""
-    backend, limit = "gloo", timedelta(seconds=timeout)
+def _join(timeout: float) -> None:
+    """Form a group with the ranks that the environment describes, or a group of one."""
+    backend = "gloo"
+    limit = timedelta(seconds=timeout)
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(_local_rank())
     if "RANK" in os.environ:
         dist.init_process_group(backend, timeout=limit)
     else:
@@ -131,8 +123,16 @@ def join(timeout: float) -> None:
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=limit)
 
 
+def _local_rank() -> int:
+    """The index of this process on its machine, which is that of its GPU."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 class Scored(nn.Module):
-    """A language model that returns the sum of its losses: what every wrapper of torch wants, a module whose `forward` is all there is."""
+    """A language model whose `forward` returns the sum of its losses.
+
+    DDP and FSDP only see calls of `forward`, so the loss is computed inside it.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Scored(nn.Module):
 
 
 def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) -> nn.Module:
-    """`scored` as all ranks train it together."""
+    """Wrap `scored` so that all ranks train it together."""
     model = scored.model
     model.checkpointing = execution.checkpointing
     if execution.context > 1:
@@ -157,11 +157,9 @@ def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) ->
     if execution.parallel == "ddp":
         return DistributedDataParallel(scored)
     everyone = init_device_mesh(ranks.device.type, (ranks.size,))
-    policy = (
-        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        if bf16
-        else MixedPrecisionPolicy()
-    )
+    policy = MixedPrecisionPolicy()
+    if bf16:
+        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for block in model.blocks:
         fully_shard(block, mesh=everyone, mp_policy=policy)
     fully_shard(scored, mesh=everyone, mp_policy=policy)
@@ -170,7 +168,7 @@ def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) ->
 
 @contextmanager
 def synchronised(model: nn.Module, last: bool) -> Iterator[None]:
-    """Exchange gradients in the backward pass inside, if it is the last of a step."""
+    """Exchange gradients between ranks in the last backward pass of a step, and in no other."""
     if isinstance(model, FSDPModule):
         model.set_requires_gradient_sync(last)
         yield

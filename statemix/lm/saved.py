@@ -1,10 +1,10 @@
-"""A language model in a directory: plain files that any program can read.
+"""A language model in a directory, as plain files that any program can read.
 
-    config.json          an `LMConfig`, with the format's version
+    config.json          an `LMConfig`, with the version of the format
     model.safetensors    the weights, by their names in `LanguageModel`
-    tokenizer.json       what the `tokenizers` library reads; missing if the model was trained on bare tokens
+    tokenizer.json       for the package `tokenizers`; missing if the model was trained without text
 
-Nothing is unpickled, and a directory is whole or not there: it is written beside its place and moved into it.
+Nothing is unpickled. A directory is written under a temporary name and renamed when it is complete.
 """
 
 import json
@@ -24,14 +24,28 @@ from statemix.config.model import LMConfig, lm_config_from_dict
 from statemix.models.lm import LanguageModel
 from statemix.runs.layout import FINAL
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-FORMAT, VERSION = "statemix-lm", 1
-HEAD, EMBEDDING = "head.weight", "embedding.weight"
+__all__ = [
+    "CONFIG",
+    "TOKENIZER",
+    "WEIGHTS",
+    "SavedModel",
+    "check_free",
+    "load_model",
+    "save_model",
+]
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+TOKENIZER = "tokenizer.json"
+_FORMAT = "statemix-lm"
+_VERSION = 1
+_HEAD = "head.weight"
+_EMBEDDING = "embedding.weight"
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A model that was read from `directory`; `about` is what its writer noted: the training length, say."""
+    """A model read from `directory`; `about` holds its notes, such as the training length."""
 
     directory: Path
     model: LanguageModel
@@ -43,7 +57,8 @@ class SavedModel:
         path = self.directory / TOKENIZER
         if not path.is_file():
             raise FileNotFoundError(
-                f"The model in {self.directory} has no {TOKENIZER}. Put the one that it was trained with there."
+                f"The model in {self.directory} has no {TOKENIZER}. "
+                "Copy the one that it was trained with to this directory."
             )
         return path
 
@@ -60,44 +75,38 @@ def save_model(
     """Write a model to `directory`.
 
     Args:
-        tensors: its state dict.
+        tensors: the state dict.
         tokenizer: a tokenizer.json to copy.
-        about: notes that JSON can hold; `train_length` is what `statemix lm eval` compares positions with.
-        replace: overwrite a model that is there already; anything else that is there is left alone.
+        about: notes, stored as JSON; `statemix lm eval` reads `train_length`.
+        replace: overwrite an existing model; other existing files are an error.
     """
     directory = Path(directory)
     check_free(directory, replace)
-    check_fits(config, tensors, directory)
-    tensors = {name: x for name, x in tensors.items() if not (config.tie and name == HEAD)}
+    _check_fits(config, tensors, directory)
+    tensors = {name: x for name, x in tensors.items() if not (config.tie and name == _HEAD)}
     part = directory.with_name(f"{directory.name}.{os.getpid()}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
     try:
-        save_file(
-            {name: x.detach().cpu().contiguous() for name, x in tensors.items()},
-            part / WEIGHTS,
-            {"format": "pt"},
-        )
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "model": config.to_dict(),
-            "about": dict(about or {}),
-        }
+        stored = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
+        save_file(stored, part / WEIGHTS, {"format": "pt"})
+        header = {"format": _FORMAT, "version": _VERSION}
+        header |= {"model": config.to_dict(), "about": dict(about or {})}
         (part / CONFIG).write_text(json.dumps(header, indent=2) + "\n")
         if tokenizer is not None:
             shutil.copyfile(tokenizer, part / TOKENIZER)
-        move_into_place(part, directory)
+        _move_into_place(part, directory)
     except SafetensorError as error:
         raise ValueError(
-            f"The weights for {directory} could not be written ({error}). Make room, and try again."
+            f"The weights for {directory} could not be written ({error}). "
+            "Free some disk space, and try again."
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
 
 
-def move_into_place(part: Path, directory: Path) -> None:
-    """Rename `part` to `directory`; what was there is removed when the new one is in its place."""
+def _move_into_place(part: Path, directory: Path) -> None:
+    """Rename `part` to `directory`, then remove the previous contents."""
     old = directory.with_name(f"{directory.name}.{os.getpid()}.old")
     if directory.exists():
         directory.replace(old)
@@ -106,22 +115,23 @@ def move_into_place(part: Path, directory: Path) -> None:
 
 
 def check_free(directory: Path, replace: bool) -> None:
-    """`directory` may be written: it is empty or not there, or is a model, and nothing else, that may be replaced."""
+    """Raise an error unless `directory` is missing, empty, or a model that may be replaced."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return
     if not replace:
         raise FileExistsError(
             f"{directory} exists and would be overwritten. Choose another directory, or remove it."
         )
-    foreign = foreign_in(directory)
+    foreign = _foreign_in(directory)
     if foreign:
         raise FileExistsError(
-            f"{directory} holds {foreign}, which is none of a model's files, and would be lost. Move it away."
+            f"{directory} holds {foreign}, which is not a file of a model, and would be lost. "
+            "Move it away."
         )
 
 
-def foreign_in(directory: Path) -> str:
-    """The name of what `directory` holds beside a model of ours, empty if there is nothing."""
+def _foreign_in(directory: Path) -> str:
+    """The name of a file in `directory` that is not part of a model of ours, or ''."""
     if not directory.is_dir():
         return directory.name
     others = sorted(
@@ -130,7 +140,7 @@ def foreign_in(directory: Path) -> str:
     if others:
         return others[0]
     try:
-        read_config(directory)
+        _read_config(directory)
     except FileNotFoundError:
         return next(path.name for path in directory.iterdir())
     except ValueError:
@@ -138,16 +148,17 @@ def foreign_in(directory: Path) -> str:
     return ""
 
 
-def check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
-    """`tensors` are the state dict of the model that `config` describes."""
+def _check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path) -> None:
+    """Raise an error unless `tensors` is a state dict of the model that `config` describes."""
     with torch.device("meta"):
         expected = {name: tuple(x.shape) for name, x in LanguageModel(config).state_dict().items()}
     if config.tie:
-        expected.pop(HEAD)
+        expected.pop(_HEAD)
     given = {
-        name: tuple(x.shape) for name, x in tensors.items() if not (config.tie and name == HEAD)
+        name: tuple(x.shape) for name, x in tensors.items() if not (config.tie and name == _HEAD)
     }
-    missing, unknown = sorted(set(expected) - set(given)), sorted(set(given) - set(expected))
+    missing = sorted(set(expected) - set(given))
+    unknown = sorted(set(given) - set(expected))
     if missing or unknown:
         listed = "; ".join(
             f"{label}: {', '.join(names[:3])}"
@@ -158,44 +169,49 @@ def check_fits(config: LMConfig, tensors: Mapping[str, Tensor], directory: Path)
     for name, shape in expected.items():
         if given[name] != shape:
             raise ValueError(
-                f"The weights for {directory} do not fit the config: `{name}` must have the shape {shape}, got {given[name]}."
+                f"The weights for {directory} do not fit the config: "
+                f"`{name}` must have the shape {shape}, got {given[name]}."
             )
 
 
-def hint(directory: Path) -> str:
-    """Where the model of a run is, if `directory` is one."""
+def _hint(directory: Path) -> str:
+    """A hint at the model of a run, if `directory` is that of a run."""
     return f" Did you mean {directory / FINAL}?" if (directory / FINAL / CONFIG).is_file() else ""
 
 
-def read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
-    """The config of the model in `directory`, and what its writer noted."""
+def _read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
+    """The config of the model in `directory`, and its notes."""
     path = directory / CONFIG
     if not path.is_file():
         raise FileNotFoundError(
-            f"{directory} is not the directory of a language model: it has no {CONFIG}.{hint(directory)}"
+            f"{directory} is not the directory of a language model: "
+            f"it has no {CONFIG}.{_hint(directory)}"
         )
     try:
         header = json.loads(path.read_text())
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is damaged: {error}.") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ValueError(
-            f'{path} does not describe a statemix language model: it lacks "format": "{FORMAT}".{hint(directory)}'
+            f"{path} does not describe a statemix language model: "
+            f'it lacks "format": "{_FORMAT}".{_hint(directory)}'
         )
-    if header.get("version") != VERSION:
+    if header.get("version") != _VERSION:
         raise ValueError(
-            f"{path} has the version {header.get('version')}, this statemix reads {VERSION}. Upgrade statemix."
+            f"{path} has the version {header.get('version')}, this statemix reads {_VERSION}. "
+            "Upgrade statemix."
         )
-    model, about = header.get("model", {}), header.get("about", {})
+    model = header.get("model", {})
+    about = header.get("about", {})
     if not (isinstance(model, dict) and isinstance(about, dict)):
         raise ValueError(f"{path} is damaged: `model` and `about` must be JSON objects.")
     return lm_config_from_dict(model), about
 
 
 def load_model(directory: Path | str) -> SavedModel:
-    """Read the model in `directory`, ready to evaluate."""
+    """Read the model in `directory`, in evaluation mode."""
     directory = Path(directory)
-    config, about = read_config(directory)
+    config, about = _read_config(directory)
     path = directory / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"The model in {directory} has no weights: {WEIGHTS} is missing.")
@@ -203,9 +219,9 @@ def load_model(directory: Path | str) -> SavedModel:
         tensors = load_file(path)
     except SafetensorError as error:
         raise ValueError(f"{path} is damaged ({error}). Export the model again.") from error
-    check_fits(config, tensors, directory)
+    _check_fits(config, tensors, directory)
     if config.tie:
-        tensors[HEAD] = tensors[EMBEDDING]
+        tensors[_HEAD] = tensors[_EMBEDDING]
     with torch.device("meta"):
         model = LanguageModel(config)
     model.load_state_dict(tensors, assign=True)

@@ -1,6 +1,6 @@
 """A language-model run in memory, and one step of it.
 
-What a step computes is a function of the config and of the weights before it, whatever the number of
+The result of a step depends only on the config and on the weights before it, not on the number of
 ranks that compute it.
 """
 
@@ -28,7 +28,7 @@ from statemix.optim import make_optimiser, set_learning_rate, warmup_cosine
 
 __all__ = ["LMRun", "digest", "has_finite_weights", "learning_rate", "start", "train_step"]
 
-# Texts that were named before their shards had hashes: present digest to first digest.
+# Texts that were prepared before shards had hashes: current digest to original digest.
 FIRST_DIGESTS = {"426e51dd1b36c906": "5cea3e064435b13c"}
 
 
@@ -52,7 +52,7 @@ class LMRun:
 
 
 def digest(data: TokenData) -> str:
-    """A hash of a prepared text: of its description, which has hashes of its tokens, and tokenizer."""
+    """A hash of a prepared text: of data.json, which has hashes of the tokens, and tokenizer."""
     described = (data.directory / META).read_bytes() + data.tokenizer.read_bytes()
     found = hashlib.sha256(described).hexdigest()[:16]
     return FIRST_DIGESTS.get(found, found)

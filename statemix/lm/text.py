@@ -1,7 +1,6 @@
-"""Texts to measure a model on: files of text, and what `statemix lm prepare` held out."""
+"""Texts to evaluate a model on: text files, or the held-out documents of a prepared directory."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from statemix.data.sources import check_kind, from_files
 from statemix.data.tokens import open_data
+from statemix.lm.ngram import documents_of
 from statemix.lm.saved import SavedModel
 
 if TYPE_CHECKING:
@@ -20,14 +20,14 @@ __all__ = ["Text", "read_held_out", "read_text"]
 
 @dataclass(frozen=True)
 class Text:
-    """The tokens of some documents, and how many bytes they were."""
+    """The tokens of some documents, and their size in bytes."""
 
     documents: list[Tensor]
     bytes: int
 
 
 def read_text(path: Path, saved: SavedModel, tokenizer: "Tokenizer", field: str = "text") -> Text:
-    """What is at `path`: the documents of a file, a text file being one, or those that were held out in a prepared directory."""
+    """The documents of a file, or the held-out documents of a prepared directory."""
     if path.is_dir():
         return read_held_out(path, saved)
     check_kind(path)
@@ -35,23 +35,18 @@ def read_text(path: Path, saved: SavedModel, tokenizer: "Tokenizer", field: str 
     if not bodies:
         raise ValueError(f"{path} is empty.")
     ids = [tokenizer.encode(body, add_special_tokens=False).ids for body in bodies]
-    return Text(
-        [torch.tensor(own, dtype=torch.long) for own in ids],
-        sum(len(body.encode()) for body in bodies),
-    )
+    documents = [torch.tensor(own, dtype=torch.long) for own in ids]
+    return Text(documents, sum(len(body.encode()) for body in bodies))
 
 
 def read_held_out(directory: Path, saved: SavedModel) -> Text:
-    """The validation documents of a prepared directory, whose tokens must be the model's."""
+    """The held-out documents of a directory that was prepared with the model's tokenizer."""
     data = open_data(directory)
     if data.tokenizer.read_bytes() != saved.tokenizer_file.read_bytes():
         raise ValueError(
-            f"{directory} was prepared with another tokenizer than that of the model in {saved.directory}. Prepare the text with it."
+            f"{directory} was prepared with another tokenizer than that of the model in "
+            f"{saved.directory}. Prepare the text with the model's tokenizer."
         )
-    split, documents = data.split("validation"), []
-    for shard in split.shards:
-        ends = [*shard.starts.tolist(), len(shard.tokens) - 1]
-        documents += [
-            torch.from_numpy(shard.tokens[a + 1 : b].astype("int64")) for a, b in pairwise(ends)
-        ]
+    split = data.split("validation")
+    documents = [torch.from_numpy(tokens) for tokens in documents_of(split)]
     return Text(documents, split.meta.bytes)

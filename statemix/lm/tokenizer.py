@@ -1,4 +1,4 @@
-"""The tokenizer that lies beside a model's weights."""
+"""The tokenizer in a model's directory."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["open_tokenizer"]
 
 
-def read_tokenizer(path: Path) -> "Tokenizer":
-    """The tokenizer in the file `path`."""
+def _read_tokenizer(path: Path) -> "Tokenizer":
+    """Load the tokenizer in the file `path`."""
     if find_spec("tokenizers") is None:
         raise ValueError(
             "Text needs the package tokenizers. Install it with: pip install 'statemix[lm]'"
@@ -23,8 +23,8 @@ def read_tokenizer(path: Path) -> "Tokenizer":
     return load_tokenizer(str(path))
 
 
-def find_end(tokenizer: "Tokenizer", about: Mapping[str, Any]) -> int:
-    """The token that stands between texts: the one that training noted as `end_of_text`, or one with a usual name."""
+def _find_end(tokenizer: "Tokenizer", about: Mapping[str, Any]) -> int:
+    """The id of the end-of-text token: `end_of_text` of the notes, or one with a common name."""
     noted = about.get("end_of_text")
     if noted is not None:
         return int(noted)
@@ -33,22 +33,27 @@ def find_end(tokenizer: "Tokenizer", about: Mapping[str, Any]) -> int:
         if token is not None:
             return token
     raise ValueError(
-        f"The tokenizer has none of {', '.join(KNOWN_EOT)} to end a text with. Note its id in the model's config: about, end_of_text."
+        f"The tokenizer has none of the usual end-of-text tokens: {', '.join(KNOWN_EOT)}. "
+        "Add the id of its own to the model's config.json, as `end_of_text` of `about`."
     )
 
 
-def check_vocabulary(tokenizer: "Tokenizer", vocab: int, path: Path) -> None:
-    """No token of `tokenizer` is beyond the model's vocabulary."""
+def _check_vocabulary(tokenizer: "Tokenizer", vocab: int, path: Path) -> None:
+    """Raise an error if a token of `tokenizer` is outside the model's vocabulary."""
     largest = max(tokenizer.get_vocab().values(), default=0)
     if largest >= vocab:
         raise ValueError(
-            f"The tokenizer {path} has token ids up to {largest}, but the model knows {vocab} tokens. It is not the model's own."
+            f"The tokenizer {path} has token ids up to {largest}, but the vocabulary of the model "
+            f"has {vocab} tokens. Replace it with the tokenizer that the model was trained with."
         )
 
 
 def open_tokenizer(saved: SavedModel) -> tuple["Tokenizer", int]:
-    """The tokenizer of a model, whose vocabulary it fits, and the token that ends a text; words that look like that are but words."""
-    tokenizer = read_tokenizer(saved.tokenizer_file)
+    """The tokenizer of a model and its end-of-text token.
+
+    Special tokens that occur literally in a text are encoded as ordinary text.
+    """
+    tokenizer = _read_tokenizer(saved.tokenizer_file)
     tokenizer.encode_special_tokens = True
-    check_vocabulary(tokenizer, saved.model.config.vocab, saved.tokenizer_file)
-    return tokenizer, find_end(tokenizer, saved.about)
+    _check_vocabulary(tokenizer, saved.model.config.vocab, saved.tokenizer_file)
+    return tokenizer, _find_end(tokenizer, saved.about)

@@ -1,4 +1,4 @@
-"""Training a language model on one process or many; interrupted anywhere, it resumes to the same numbers."""
+"""Train a language model on one rank or many; an interrupted run resumes to the same numbers."""
 
 from collections.abc import Callable
 from dataclasses import asdict
@@ -36,7 +36,7 @@ def train_lm(
     ranks: Ranks,
     observer: Observer | None = None,
 ) -> LMResult:
-    """Train in `directory`, resuming from its newest checkpoint if there is one; return the result."""
+    """Train in `directory`, resuming from its newest checkpoint if any; return the result."""
     finished = read_result(LMResult, directory, config.id)
     if finished is not None and (directory / FINAL / MODEL).is_file():
         return finished
@@ -81,7 +81,7 @@ def _resume(run: LMRun, store: Store, directory: Path) -> Metrics:
 def _train_to_the_end(
     run: LMRun, store: Store, report: Callable[[StepReport | ValidationReport], None]
 ) -> None:
-    """All steps that are left, with validations and checkpoints on the way."""
+    """Run the remaining steps, with validations and checkpoints in between."""
     execution = run.execution
     steps = run.config.steps
     try:

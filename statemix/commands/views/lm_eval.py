@@ -33,7 +33,7 @@ def print_perplexity(
     result = measure_texts(saved, texts, length, batch, field)
     table = Table("positions", "tokens", "perplexity", "", title=str(directory))
     table.title_justify = "left"
-    for first, last in result.stretches():
+    for first, last in result.spans():
         table.add_row(
             f"{first}–{last - 1}",
             f"{int(result.counts[first:last].sum()):,}",
@@ -98,9 +98,9 @@ def _write_line(
         "train_length": trained,
         "perplexity": result.between(0, length),
         "bits_per_byte": result.bits_per_byte,
-        "stretches": [
+        "spans": [
             {"first": a, "last": b - 1, "perplexity": result.between(a, b)}
-            for a, b in result.stretches()
+            for a, b in result.spans()
         ],
     }
     with out.open("a") as file:
