@@ -86,7 +86,7 @@ ERRORS = [
     (lambda: block_scan(*packed, cu_seqlens=cu()), "`cu_seqlens` must be a vector of N + 1 int32 or int64 bounds, from 0 to T, got the shape (0,)"),
     (lambda: block_scan(*packed, h0[:1], cu_seqlens=cu(0, 2, 5)), "`initial_state` must match `b`, whose shape is (1, 5, 2, 3): expected (2, 2, 3), got (1, 2, 3)."),
     # masks
-    (lambda: block_scan(A, b, mask=mask[:, :4]), "`mask` must have one entry a step: expected (2, 5), got (2, 4)."),
+    (lambda: block_scan(A, b, mask=mask[:, :4]), "`mask` must have one entry per step: expected (2, 5), got (2, 4)."),
     (lambda: gated_block_scan(block_gates, b, mask=mask.long()), "`mask` must be torch.bool, True at real steps, got torch.int64. Convert with mask.bool()."),
     # names
     (lambda: normalise(a, "sotfmax"), "Unknown gate function 'sotfmax'. Available: softmax, sigmoid, relu, tanh, linear, silu, none."),
@@ -104,7 +104,7 @@ ERRORS = [
     (lambda: BDLRU(8, 2, 3)(x, h0, cu_seqlens=cu(0, 5)), "`cu_seqlens` packs sequences into a batch of one: expected B = 1, got B = 2."),
     (lambda: BDLRU(8, 2, 3)(x[:1], cu_seqlens=torch.tensor(5)), "`cu_seqlens` must be a vector of N + 1 int32 or int64 bounds"),
     (lambda: BDLRU(8, 2, 3)(x[:1], cu_seqlens=[0, 5]), "`cu_seqlens` must be a tensor of bounds, got list. Convert with torch.tensor(cu_seqlens)."),
-    (lambda: HLRU(8, 2, 3)(x, mask=mask[:, :4]), "`mask` must have one entry a step: expected (2, 5), got (2, 4)."),
+    (lambda: HLRU(8, 2, 3)(x, mask=mask[:, :4]), "`mask` must have one entry per step: expected (2, 5), got (2, 4)."),
     (lambda: gated_companion_scan(channel_gates[0], c), "`gates` must have the axes (B, T, n, m + 1), got the shape (5, 2, 4)."),
 ]  # fmt: skip
 

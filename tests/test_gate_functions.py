@@ -1,4 +1,4 @@
-"""A gate function that no kernel has: registered once, it runs in plain torch on every device and in every layer."""
+"""A registered gate function without a kernel runs in plain torch on all devices and in all layers."""
 
 import pytest
 import torch
@@ -34,13 +34,13 @@ def registered(monkeypatch):
     del NORMALISERS["squares"]
 
 
-def test_names_are_taken_once():
-    with pytest.raises(ValueError, match="The gate function 'squares' exists already"):
+def test_a_name_cannot_be_registered_twice():
+    with pytest.raises(ValueError, match="The gate function 'squares' already exists"):
         register_normaliser("squares", squares)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_the_scan_is_normalise_and_scan(dtype):
+def test_the_gated_scan_equals_normalise_then_scan(dtype):
     gates, v = torch.randn(2, 9, 3, 2, 3).to(dtype), torch.randn(2, 9, 3, 2).to(dtype)
     h, _ = gated_block_scan(gates, v, gate="squares")
     w = normalise(gates.double(), "squares")
@@ -63,8 +63,8 @@ def test_derived_gradients():
 
 @pytest.mark.parametrize("save_memory", [False, True])
 @LAYERS
-def test_layers_run_it_without_the_kernel(cls, save_memory):
-    """In float32 a kernel would run; the derivative is that of float64."""
+def test_layers_run_it_without_kernels(cls, save_memory):
+    """Kernels exist for float32 only, so gradients in float32 must match those in float64."""
     layer = cls(6, 3, 2, gate="squares", save_memory=save_memory)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter)
@@ -94,7 +94,7 @@ def test_it_can_be_sharpened_if_it_saturates():
     layer.sharpen(2.0)
 
 
-def test_a_vjp_of_ones_own_is_used():
+def test_a_custom_vjp_is_used():
     del NORMALISERS["squares"]
     register_normaliser("squares", squares, lambda g, dw: torch.zeros_like(dw))
     gates = torch.randn(1, 3, 1, 1, 2, requires_grad=True)
@@ -104,8 +104,8 @@ def test_a_vjp_of_ones_own_is_used():
 
 
 @pytest.mark.parametrize("recurrence", Recurrence)
-def test_a_gpu_falls_back_to_plain_torch_and_says_so_once(recurrence, monkeypatch):
-    """What the dispatcher calls on a GPU, here with CPU tensors; a kernel that runs fails the test."""
+def test_a_gpu_falls_back_to_plain_torch_and_warns_once(recurrence, monkeypatch):
+    """Call what the dispatcher calls on a GPU, with CPU tensors and kernels that fail the test."""
 
     def fail(*_):
         raise AssertionError("a kernel ran")
@@ -129,7 +129,7 @@ def test_a_gpu_falls_back_to_plain_torch_and_says_so_once(recurrence, monkeypatc
         torch.testing.assert_close(ours.double(), truth.detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_gpu_kernels_refuse_it(monkeypatch):
+def test_gpu_kernels_do_not_support_it(monkeypatch):
     monkeypatch.setattr(gpu, "TOLD", set())
     call = ScanCall(
         Recurrence.BLOCK, "squares", torch.randn(1, 3, 1, 2, 3), torch.randn(1, 3, 1, 2)

@@ -1,4 +1,4 @@
-"""Scans as functions of tensors: differentiable, with states, packing, masks and reverse."""
+"""Scans as differentiable functions, with initial states, packing, masks and reverse."""
 
 from statemix.ops.block import block_scan, block_step
 from statemix.ops.companion import companion_scan, companion_step

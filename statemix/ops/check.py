@@ -1,6 +1,7 @@
-"""What every scan asks of its arguments, checked once at the public boundary.
+"""Argument checks that all scans share, run once at the public boundary.
 
-The order of `cu_seqlens` is read where the scan runs (`segments.checked_bounds`), so that compiled code checks it too.
+The values of `cu_seqlens` are checked inside the op (`segments.checked_bounds`), so that compiled
+code checks them too.
 """
 
 from collections.abc import Iterable
@@ -9,6 +10,18 @@ import torch
 from torch import Tensor
 
 from statemix.ops.segments import Sequences
+
+__all__ = [
+    "check_block_scan",
+    "check_choice",
+    "check_companion_scan",
+    "check_cu_seqlens",
+    "check_device",
+    "check_floating",
+    "check_mask",
+    "check_state",
+    "check_tensor",
+]
 
 
 def check_block_scan(
@@ -20,12 +33,12 @@ def check_block_scan(
     sequences: Sequences,
     input_gates: int = 0,
 ) -> None:
-    """X is (B, T, n, m, m + input_gates) and the driver x is (B, T, n, m)."""
-    check_driver(driver_name, x, "(B, T, n, m)")
+    """Raise an error unless X is (B, T, n, m, m + input_gates) and the driver x is (B, T, n, m)."""
+    _check_driver(driver_name, x, "(B, T, n, m)")
     m = x.shape[-1]
-    check_size(driver_name, m, "block size")
-    check_transition(name, X, driver_name, x, m + input_gates)
-    check_sequences(driver_name, x, m, initial_state, sequences)
+    _check_size(driver_name, m, "block size")
+    _check_transition(name, X, driver_name, x, m + input_gates)
+    _check_sequences(driver_name, x, m, initial_state, sequences)
 
 
 def check_companion_scan(
@@ -37,39 +50,41 @@ def check_companion_scan(
     sequences: Sequences,
     input_gates: int = 0,
 ) -> None:
-    """X is (B, T, n, m + input_gates) and the driver x is (B, T, n)."""
-    check_driver(driver_name, x, "(B, T, n)")
+    """Raise an error unless X is (B, T, n, m + input_gates) and the driver x is (B, T, n)."""
+    _check_driver(driver_name, x, "(B, T, n)")
     check_floating(name, X)
     if X.dim() != 4:
         raise ValueError(
-            f"`{name}` must have the axes (B, T, n, m{' + 1' * input_gates}), got the shape {tuple(X.shape)}."
+            f"`{name}` must have the axes (B, T, n, m{' + 1' * input_gates}), "
+            f"got the shape {tuple(X.shape)}."
         )
     columns = X.shape[-1]
-    check_transition(name, X, driver_name, x, columns)
-    check_size(name, columns - input_gates, "order")
-    check_sequences(driver_name, x, columns - input_gates, initial_state, sequences)
+    _check_transition(name, X, driver_name, x, columns)
+    _check_size(name, columns - input_gates, "order")
+    _check_sequences(driver_name, x, columns - input_gates, initial_state, sequences)
 
 
-def check_driver(name: str, x: Tensor, axes: str) -> None:
-    """x is floating point and has the axes spelt by `axes`."""
+def _check_driver(name: str, x: Tensor, axes: str) -> None:
+    """Raise an error unless x is floating point and has as many axes as `axes` lists."""
     check_floating(name, x)
     if x.dim() != axes.count(",") + 1:
         raise ValueError(f"`{name}` must have the axes {axes}, got the shape {tuple(x.shape)}.")
 
 
-def check_transition(name: str, X: Tensor, driver_name: str, x: Tensor, columns: int) -> None:
-    """X is floating point and has the shape of x with `columns` more at the end."""
+def _check_transition(name: str, X: Tensor, driver_name: str, x: Tensor, columns: int) -> None:
+    """Raise an error unless X is floating point and has the shape (*x.shape, columns)."""
     check_floating(name, X)
     expected = (*x.shape, columns)
     if X.shape != expected:
         raise ValueError(
-            f"`{name}` must match `{driver_name}`, whose shape is {tuple(x.shape)}: expected {expected}, got {tuple(X.shape)}."
+            f"`{name}` must match `{driver_name}`, whose shape is {tuple(x.shape)}: "
+            f"expected {expected}, got {tuple(X.shape)}."
         )
     check_device(name, X, driver_name, x)
 
 
-def check_size(name: str, m: int, meaning: str) -> None:
-    """`m`, read off the last axis of the tensor called `name`, is at least one."""
+def _check_size(name: str, m: int, meaning: str) -> None:
+    """Raise an error unless m, the size of the last axis of the tensor `name`, is positive."""
     if m < 1:
         raise ValueError(
             f"The {meaning} m must be at least 1, got {m} from the last axis of `{name}`."
@@ -77,16 +92,16 @@ def check_size(name: str, m: int, meaning: str) -> None:
 
 
 def check_choice(name: str, choice: str, known: Iterable[str]) -> None:
-    """`choice` is one of `known`."""
+    """Raise an error unless `choice` is one of `known`."""
     known = tuple(known)
     if choice not in known:
         raise ValueError(f"Unknown {name} {choice!r}. Available: {', '.join(known)}.")
 
 
-def check_sequences(
+def _check_sequences(
     driver_name: str, x: Tensor, m: int, initial_state: Tensor | None, sequences: Sequences
 ) -> None:
-    """The optional arguments of a scan agree with its driver, whose first axes are (B, T, n)."""
+    """Raise an error unless the optional arguments match the driver x (B, T, n, ...)."""
     B, T, n = x.shape[:3]
     cu_seqlens, mask, _ = sequences
     if cu_seqlens is not None:
@@ -107,12 +122,13 @@ def check_sequences(
 
 
 def check_tensor(name: str, x: Tensor) -> None:
+    """Raise an error unless `x` is a tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"`{name}` must be a tensor, got {type(x).__name__}.")
 
 
 def check_floating(name: str, x: Tensor) -> None:
-    """`x` is a tensor of real floating-point numbers."""
+    """Raise an error unless `x` is a tensor of real floating-point numbers."""
     check_tensor(name, x)
     if x.is_complex():
         raise TypeError(f"`{name}` must be real: complex numbers are not supported, got {x.dtype}.")
@@ -123,6 +139,7 @@ def check_floating(name: str, x: Tensor) -> None:
 
 
 def check_device(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
+    """Raise an error unless `x` and `other` are on the same device."""
     if x.device != other.device:
         raise ValueError(
             f"`{name}` must be on the device of `{other_name}`, {other.device}, got {x.device}. "
@@ -131,7 +148,7 @@ def check_device(name: str, x: Tensor, other_name: str, other: Tensor) -> None:
 
 
 def check_state(name: str, state: Tensor, expected: tuple[int, ...], because: str) -> None:
-    """`state` is a floating tensor of the shape `expected`, which follows from `because`."""
+    """Raise an error unless `state` is floating point and has the shape that `because` implies."""
     check_floating(name, state)
     if state.shape != expected:
         raise ValueError(
@@ -140,9 +157,11 @@ def check_state(name: str, state: Tensor, expected: tuple[int, ...], because: st
 
 
 def check_cu_seqlens(cu_seqlens: Tensor, B: int) -> None:
+    """Raise an error unless `cu_seqlens` is a vector of integers and the batch size B is one."""
     if not isinstance(cu_seqlens, Tensor):
         raise TypeError(
-            f"`cu_seqlens` must be a tensor of bounds, got {type(cu_seqlens).__name__}. Convert with torch.tensor(cu_seqlens)."
+            f"`cu_seqlens` must be a tensor of bounds, got {type(cu_seqlens).__name__}. "
+            "Convert with torch.tensor(cu_seqlens)."
         )
     if (
         cu_seqlens.dim() != 1
@@ -155,17 +174,20 @@ def check_cu_seqlens(cu_seqlens: Tensor, B: int) -> None:
         )
     if B != 1:
         raise ValueError(
-            f"`cu_seqlens` packs sequences into a batch of one: expected B = 1, got B = {B}. Join them along time first."
+            "`cu_seqlens` packs sequences into a batch of one: "
+            f"expected B = 1, got B = {B}. Concatenate the sequences along the time axis first."
         )
 
 
 def check_mask(mask: Tensor, B: int, T: int) -> None:
+    """Raise an error unless `mask` is a boolean tensor (B, T)."""
     check_tensor("mask", mask)
     if mask.dtype != torch.bool:
         raise TypeError(
-            f"`mask` must be torch.bool, True at real steps, got {mask.dtype}. Convert with mask.bool()."
+            f"`mask` must be torch.bool, True at real steps, got {mask.dtype}. "
+            "Convert with mask.bool()."
         )
     if mask.shape != (B, T):
         raise ValueError(
-            f"`mask` must have one entry a step: expected {(B, T)}, got {tuple(mask.shape)}."
+            f"`mask` must have one entry per step: expected {(B, T)}, got {tuple(mask.shape)}."
         )

@@ -2,22 +2,24 @@
 
     h[t] = Σ_i a_i[t] h[t-i] + b[t],    i = 1 .. m,    (h[-1], ..., h[-m]) = h0
 
-The state is the last m outputs, newest first.  The gradient k of the loss with respect to the state
-that enters a step costs m operations a step too,
+The state is the last m outputs, newest first. The adjoint recurrence also costs O(m) per step. With
+k[t] the gradient of the loss with respect to the state before step t,
 
     λ[t] = dh[t] + k_1[t+1],
     k_i[t] = a_i[t] λ[t] + k_{i+1}[t+1],    k_{m+1} = 0,    k[T] = dh_final,
     da_i[t] = λ[t] h[t-i],    db[t] = λ[t],    dh0 = k[0].
 
-This is the controller form, the paper's.  The observer form transposes the companion matrix,
+This is the controller form, which the paper uses. The observer form transposes the companion
+matrix,
 
     s_i[t] = a_i[t] s_1[t-1] + s_{i+1}[t-1],    plus b[t] at i = 1,    h[t] = s_1[t],
 
-which for m ≥ 2 is another recurrence: with rows that sum to one it may still exceed every input.
-It is here so that weights trained in that form can be evaluated.
+which is a different recurrence for m ≥ 2: its states can exceed every input even if rows sum to
+one. It is provided so that weights trained in that form can be evaluated.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from statemix.ops import block, check
@@ -28,6 +30,8 @@ from statemix.ops.loop import run_loop
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.segments import Sequences, previous, zero_where_masked
 from statemix.types import ChannelValues, Coefficients, Mask, SequenceBounds, States
+
+__all__ = ["FORMS", "SCAN", "companion_scan", "companion_step", "observer_scan"]
 
 FORMS = ("controller", "observer")
 
@@ -42,14 +46,14 @@ def companion_scan(
     mask: Mask | None = None,
     reverse: bool = False,
 ) -> tuple[ChannelValues, States]:
-    """Scan h[t] = Σ_i a_i[t] h[t-i] + b[t]; return every h and the final state of each sequence.
+    """Compute h[t] = Σ_i a_i[t] h[t-i] + b[t]; return h and the final state of each sequence.
 
     Args:
         initial_state: the m outputs before the first step, newest first, zero if None.
-        form: "controller" is this recurrence; "observer" its transpose, whose state is s.
+        form: "controller" for this recurrence, "observer" for its transpose, whose state is s.
         cu_seqlens: bounds of N sequences packed into a batch of one; there are then N states.
-        mask: True at real steps; any other step leaves the state as it is.
-        reverse: run from the last step to the first; states enter at the end and leave at the start.
+        mask: True at real steps; other steps leave the state unchanged.
+        reverse: run from the last step to the first; the initial state is that after the last step.
     """
     sequences = Sequences(cu_seqlens, mask, reverse)
     check.check_companion_scan("a", a, "b", b, initial_state, sequences)
@@ -61,12 +65,16 @@ def companion_scan(
 
 
 def observer_scan(a: Tensor, b: Tensor, initial_state: Tensor | None, sequences: Sequences) -> Pair:
-    """The observer form, with the whole state s (B T n m) at every step."""
+    """The observer form, with the full state s (B T n m) at every step."""
     return block.SCAN(companion_matrix(a).mT, first_entry(b, a.shape[-1]), initial_state, sequences)
 
 
-def companion_step(a_t: Tensor, b_t: Tensor, s: Tensor | None) -> Tensor:
-    """One step of the controller form, from zero if `s` is None: the new output, then the m - 1 newest of the old ones."""
+def companion_step(
+    a_t: Float[Tensor, "*batch m"],
+    b_t: Float[Tensor, "*batch"],
+    s: Float[Tensor, "*batch m"] | None,
+) -> Float[Tensor, "*batch m"]:
+    """Return the state after one step of the controller form, from zero if `s` is None."""
     dtype = state_dtype(a_t, b_t)
     s = torch.zeros_like(a_t, dtype=dtype) if s is None else s.to(dtype)
     h_t = (a_t.to(dtype) * s).sum(-1, keepdim=True) + b_t.to(dtype).unsqueeze(-1)
@@ -81,9 +89,8 @@ def _step(s: Tensor, a_t: Tensor, b_t: Tensor, mask_t: Tensor | None) -> Pair:
 
 def _scan(a: Tensor, b: Tensor, h0: Tensor | None, sequences: Sequences) -> Pair:
     state = state_or_zero(h0, b, a.shape[-1], state_dtype(a, b), sequences)
-    inputs = [
-        zero_where_masked(x, sequences.mask) for x in (a, b)
-    ]  # a derivative of the loop would multiply NaN by zero
+    # The derivative of the loop would multiply a NaN at a masked step by zero.
+    inputs = [zero_where_masked(x, sequences.mask) for x in (a, b)]
     h, final = run_loop(_step, inputs, state, b, sequences)
     return h.to(output_dtype(a, b)), final
 
@@ -100,21 +107,22 @@ def _adjoint_step(k: Tensor, a_t: Tensor, dh_t: Tensor, mask_t: Tensor | None) -
 def _adjoint(
     dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences
 ) -> Gradients:
-    dtype, mask = state_dtype(a, h), sequences.mask
-    h, dh, h0 = h.to(dtype), dh.to(dtype), state_or_zero(h0, h, a.shape[-1], dtype, sequences)
-    lambdas, dh0 = run_loop(
-        _adjoint_step, (a, dh), dh_final.to(dtype, copy=True), h, sequences.backwards()
-    )
-    lambdas = zero_where_masked(lambdas, mask)
+    dtype = state_dtype(a, h)
+    h = h.to(dtype)
+    h0 = state_or_zero(h0, h, a.shape[-1], dtype, sequences)
+    k = dh_final.to(dtype, copy=True)
+    lambdas, dh0 = run_loop(_adjoint_step, (a, dh.to(dtype)), k, h, sequences.backwards())
+    lambdas = zero_where_masked(lambdas, sequences.mask)
     da = lambdas.unsqueeze(-1) * previous(lagged(h, h0, sequences), h0, sequences)
-    return zero_where_masked(da, mask).contiguous(), lambdas, dh0
+    return zero_where_masked(da, sequences.mask).contiguous(), lambdas, dh0
 
 
 def _differentiable_adjoint(
     dh: Tensor, dh_final: Tensor, a: Tensor, h: Tensor, h0: Tensor | None, sequences: Sequences
 ) -> Gradients:
-    """The same through companion matrices, where the adjoint is a `block_scan` and so has a gradient of its own."""
-    dtype, m = state_dtype(a, h), a.shape[-1]
+    """The adjoint through companion matrices: a `block_scan`, which is differentiable again."""
+    m = a.shape[-1]
+    dtype = state_dtype(a, h)
     h0 = state_or_zero(h0, h, m, dtype, sequences)
     s = lagged(h.to(dtype), h0, sequences)
     dC, ds, dh0 = block.SCAN.backward(

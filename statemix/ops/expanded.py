@@ -1,13 +1,14 @@
-"""The higher-order recurrence with its whole state at every step: what H-LRU reads out.
+"""The higher-order recurrence with the full state at every step, which H-LRU reads out.
 
     (a_1[t] .. a_m[t], a_0[t]) = normalise(gates[t])
     h[t] = Σ_i a_i[t] h[t-i] + a_0[t] v[t]
     s[t] = (h[t], h[t-1], ..., h[t-m+1])
 
-In the observer form s is the state of the transposed companion recurrence instead.
+In the observer form, s is the state of the transposed companion recurrence instead.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from statemix.ops import check
@@ -19,6 +20,8 @@ from statemix.ops.normalise import find_normaliser
 from statemix.ops.precision import output_and_state, output_dtype, state_dtype
 from statemix.ops.segments import Sequences, zero_where_masked
 from statemix.types import ChannelGates, ChannelValues, Coefficients, Mask, SequenceBounds, States
+
+__all__ = ["expanded_companion_scan", "expanded_companion_step"]
 
 
 def expanded_companion_scan(
@@ -32,7 +35,7 @@ def expanded_companion_scan(
     mask: Mask | None = None,
     reverse: bool = False,
 ) -> tuple[Coefficients, States]:
-    """Scan as `gated_companion_scan` does; return s instead of h, and the final state of each sequence."""
+    """Run `gated_companion_scan`; return s instead of h, and the final state of each sequence."""
     check.check_choice("form", form, FORMS)
     sequences = Sequences(cu_seqlens, mask, reverse)
     if form == "observer":
@@ -50,17 +53,21 @@ def expanded_companion_scan(
 
 
 def expanded_companion_step(
-    gates_t: Tensor,
-    v_t: Tensor,
-    s: Tensor | None,
+    gates_t: Float[Tensor, "B n m_plus_1"],
+    v_t: Float[Tensor, "B n"],
+    s: Float[Tensor, "B n m"] | None,
     *,
     gate: str = "softmax",
     form: str = "controller",
-) -> tuple[Tensor, Tensor]:
-    """One step in plain torch, from zero if `s` is None: the new s in the inputs' dtype, and as a state."""
+) -> tuple[Float[Tensor, "B n m"], Float[Tensor, "B n m"]]:
+    """Run one step in plain torch; return the new s in the dtype of the inputs, and as a state.
+
+    The step starts from zero if `s` is None.
+    """
     check.check_choice("form", form, FORMS)
     w = find_normaliser(gate).forward(gates_t.to(state_dtype(gates_t, v_t)))
-    a_t, b_t = w[..., :-1], w[..., -1] * v_t
+    a_t = w[..., :-1]
+    b_t = w[..., -1] * v_t
     s = torch.zeros_like(a_t) if s is None else s
     if form == "observer":
         s = block_step(companion_matrix(a_t).mT, first_entry(b_t, a_t.shape[-1]), s)

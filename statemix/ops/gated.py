@@ -3,31 +3,28 @@
     (A[t] | a[t]) = normalise(gates[t])         the input gate is the last column
     h[t] = A[t] h[t-1] + a[t] ⊙ v[t]
 
-and likewise with the m coefficients of `companion_scan` in place of A.  Weights are computed in the dtype of
-states and need never be stored: this is the entry that a kernel fuses.  With w = (A | a) and (dA, db, dh0) from
-the scan's own adjoint,
+and likewise with the m coefficients of `companion_scan` in place of A. Weights are computed in the
+dtype of the states. A fused kernel does not need to store them. With w = (A | a) and (dA, db, dh0)
+from the adjoint of the scan,
 
-    dw[t] = (dA[t] | db[t] ⊙ v[t]),    dgates[t] = dw[t] through the normaliser's Jacobian,    dv[t] = a[t] ⊙ db[t].
+    dw[t] = (dA[t] | db[t] ⊙ v[t]),    dv[t] = a[t] ⊙ db[t],
+    dgates[t] = Jacobian of the normaliser at gates[t], transposed, times dw[t].
 
-The Jacobian of softmax and its like subtracts states from each other, w[j] (h[t-1, j] − h[t, i]), and states may be close together.  So
-with half-precision gates the op is given v in float32, and keeps h in float32 for the backward pass; its output is rounded afterwards.
+The Jacobian of a normaliser such as softmax contains differences of states, w[j] (h[t-1, j] − h[t,
+i]), which may be small compared with the states. With half-precision gates, the op therefore takes
+v in float32 and keeps h in float32 for the backward pass; its output is rounded afterwards.
 
-A masked step is the identity after normalisation, so nothing that stands there is ever read.
+A masked step is the identity after normalisation, so its gates and values have no effect.
 """
 
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from statemix.ops import block, check, companion
-from statemix.ops.dispatch.registry import (
-    Gradients,
-    Pair,
-    Scan,
-    in_transform,
-    register_ops,
-)
+from statemix.ops.dispatch.registry import Gradients, Pair, Scan, in_transform, register_ops
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import output_and_state, output_dtype, state_dtype
 from statemix.ops.segments import Sequences, zero_where_masked
@@ -41,6 +38,15 @@ from statemix.types import (
     States,
 )
 
+__all__ = [
+    "BLOCK",
+    "COMPANION",
+    "GatedScan",
+    "gated_block_scan",
+    "gated_block_step",
+    "gated_companion_scan",
+]
+
 
 def gated_block_scan(
     gates: BlockGates,
@@ -52,7 +58,7 @@ def gated_block_scan(
     mask: Mask | None = None,
     reverse: bool = False,
 ) -> tuple[BlockValues, States]:
-    """Normalise rows of `gates` with the function named `gate`, then scan as `block_scan` does."""
+    """Normalise the rows of `gates` with the gate function `gate`, then run `block_scan`."""
     sequences = Sequences(cu_seqlens, mask, reverse)
     check.check_block_scan("gates", gates, "v", v, initial_state, sequences, input_gates=1)
     check.check_choice("gate function", gate, NORMALISERS)
@@ -69,7 +75,7 @@ def gated_companion_scan(
     mask: Mask | None = None,
     reverse: bool = False,
 ) -> tuple[ChannelValues, States]:
-    """Normalise `gates`, (a_1 .. a_m, a_0), with the function named `gate`, then scan as `companion_scan` does."""
+    """Normalise the rows (a_1 .. a_m, a_0) with the gate function, then run `companion_scan`."""
     sequences = Sequences(cu_seqlens, mask, reverse)
     check.check_companion_scan("gates", gates, "v", v, initial_state, sequences, input_gates=1)
     check.check_choice("gate function", gate, NORMALISERS)
@@ -77,9 +83,16 @@ def gated_companion_scan(
 
 
 def gated_block_step(
-    gates_t: Tensor, v_t: Tensor, h: Tensor | None, *, gate: str = "softmax"
-) -> Pair:
-    """One step in plain torch, from zero if `h` is None: the new h in the inputs' dtype, and as a state."""
+    gates_t: Float[Tensor, "B n m m+1"],
+    v_t: Float[Tensor, "B n m"],
+    h: Float[Tensor, "B n m"] | None,
+    *,
+    gate: str = "softmax",
+) -> tuple[Float[Tensor, "B n m"], Float[Tensor, "B n m"]]:
+    """Run one step in plain torch; return the new h in the dtype of the inputs, and as a state.
+
+    The step starts from zero if `h` is None.
+    """
     w = find_normaliser(gate).forward(gates_t.to(state_dtype(gates_t, v_t)))
     h = block.block_step(
         w[..., :-1], w[..., -1] * v_t, torch.zeros_like(w[..., -1]) if h is None else h
@@ -89,7 +102,7 @@ def gated_block_step(
 
 @dataclass(frozen=True)
 class GatedScan:
-    """The registered pair of ops that put a normaliser in front of `scan`."""
+    """The registered ops, forward and backward, that normalise gates and then run `scan`."""
 
     scan: Scan
 
@@ -130,8 +143,9 @@ class GatedScan:
         gate: str,
     ) -> Gradients:
         """(dgates, dv, dh0) by the equations at the top of this file, in the dtype of states."""
-        dtype, mask = state_dtype(gates, v), sequences.mask
-        gates, v = zero_where_masked(gates.to(dtype), mask), zero_where_masked(v.to(dtype), mask)
+        dtype = state_dtype(gates, v)
+        gates = zero_where_masked(gates.to(dtype), sequences.mask)
+        v = zero_where_masked(v.to(dtype), sequences.mask)
         normaliser = NORMALISERS[gate]
         w = normaliser.forward(gates)
         dA, db, dh0 = self.scan.backward(dh, dh_final, w[..., :-1], h.to(dtype), h0, sequences)

@@ -1,14 +1,16 @@
-"""The paper's higher-order parallel scan: Blelloch's up and down sweep over pairs (A, b), in plain torch.
+"""The paper's higher-order parallel scan: Blelloch's algorithm on pairs (A, b), in plain torch.
 
-Two steps in a row are one step,
+Two consecutive steps compose into one step,
 
     (A_l, b_l) • (A_r, b_r) = (A_r A_l,  A_r b_l + b_r),
 
-so a sweep up joins neighbours into half as many pairs, the recursion scans those, which gives h at odd times,
-and a sweep down fills in the even ones, h[2i] = A[2i] h[2i-1] + b[2i].  Work is O(T m³), depth O(log T).
+so the up-sweep combines neighbours into half as many pairs, the recursion scans these, which gives
+h at odd times, and the down-sweep computes the even times, h[2i] = A[2i] h[2i-1] + b[2i]. The work
+is O(T m³), and the depth O(log T).
 
-It is the scan to compare others with: parallel and compiled by torch, but it moves every A about twice over.
-A packed sequence begins by cutting what stands to its left, so nothing, NaN included, leaks into it.
+This scan is a baseline: it is parallel and compiled by torch, but moves every A about twice. At the
+first step of a packed sequence, everything to its left is replaced by zero, so that no value of the
+previous sequence, NaN included, enters.
 """
 
 import torch
@@ -29,6 +31,8 @@ from statemix.ops.segments import (
 )
 from statemix.types import BlockMatrices, BlockValues, Mask, SequenceBounds, States
 
+__all__ = ["hop_scan"]
+
 
 def hop_scan(
     A: BlockMatrices,
@@ -39,7 +43,7 @@ def hop_scan(
     mask: Mask | None = None,
     reverse: bool = False,
 ) -> tuple[BlockValues, States]:
-    """Compute what `block_scan` computes, in O(log T) parallel steps of plain torch."""
+    """Compute `block_scan` in O(log T) parallel steps of plain torch."""
     sequences = Sequences(cu_seqlens, mask, reverse)
     check.check_block_scan("A", A, "b", b, initial_state, sequences)
     if cu_seqlens is not None:
@@ -47,7 +51,7 @@ def hop_scan(
             cu_seqlens=torch.ops.statemix.checked_bounds(cu_seqlens, b.shape[1])
         )
     h0 = state_or_zero(initial_state, b, b.shape[-1], state_dtype(A, b), sequences)
-    with without_autocast(b.device):  # states are float32 under autocast too
+    with without_autocast(b.device):  # states stay float32 under autocast
         h, final = _scan(A.to(h0.dtype), b.to(h0.dtype), h0, sequences)
     return h.to(output_dtype(A, b)), final
 
@@ -59,7 +63,8 @@ def _scan(A: Tensor, b: Tensor, h0: Tensor, sequences: Sequences) -> tuple[Tenso
         packed = cu_seqlens is not None
         h, final = _scan(A.flip(1), b.flip(1), h0.flip(0) if packed else h0, sequences.flipped(T))
         return h.flip(1), final.flip(0) if packed else final
-    A, b = identity_where_masked(A, mask), zero_where_masked(b, mask)
+    A = identity_where_masked(A, mask)
+    b = zero_where_masked(b, mask)
     if cu_seqlens is None:
         b = torch.cat([b[:, :1] + matvec(A[:, :1], h0[:, None]), b[:, 1:]], 1)
         h = _padded_sweep(A, b, None)
@@ -71,50 +76,49 @@ def _scan(A: Tensor, b: Tensor, h0: Tensor, sequences: Sequences) -> tuple[Tenso
 
 
 def _padded_sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
-    """`_sweep`; when compiling, over a time axis filled up to a power of two, so that lengths in between share a graph."""
+    """Run `_sweep`; under torch.compile, pad T to a power of two, so that lengths share a graph."""
     T = b.shape[1]
     if not torch.compiler.is_compiling() or T == 0:
         return _sweep(A, b, first)
-    fixed(b.shape[-1])
+    _fixed(b.shape[-1])
     size = 1
     while size < T:
         size *= 2
+    A = F.pad(A, (0, 0, 0, 0, 0, 0, 0, size - T))
+    b = F.pad(b, (0, 0, 0, 0, 0, size - T))
     first = None if first is None else F.pad(first, (0, size - T))
-    return _sweep(
-        F.pad(A, (0, 0, 0, 0, 0, 0, 0, size - T)), F.pad(b, (0, 0, 0, 0, 0, size - T)), first
-    )[:, :T]
+    return _sweep(A, b, first)[:, :T]
 
 
-def fixed(size: int) -> int:
-    """A size that a graph is compiled for, no symbol: of a symbolic m, inductor (torch 2.13) keeps a stride that it saw first."""
+def _fixed(size: int) -> int:
+    """Specialise a compiled graph to `size`.
+
+    With a symbolic m, inductor (torch 2.13) keeps the stride of the first m that it has seen.
+    """
     return len(range(size))
 
 
 def _sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
-    """h from zero; `first` marks pairs that hold the first step of a sequence."""
+    """h from zero; `first` marks pairs that contain the first step of a sequence."""
     T = b.shape[1]
     if T <= 1:
         return b
-    even, odd, pairs, later = (
-        slice(0, None, 2),
-        slice(1, None, 2),
-        slice(0, T // 2),
-        slice(0, (T - 1) // 2),
-    )
-    A_even, b_even = A[:, even], b[:, even]
-    A_left, b_left = A_even[:, pairs], b_even[:, pairs]
-    A_right, b_right = A[:, odd], b[:, odd]
+    A_even, A_right = A[:, ::2], A[:, 1::2]
+    b_even, b_right = b[:, ::2], b[:, 1::2]
+    A_left = A_even[:, : T // 2]
+    b_left = b_even[:, : T // 2]
     both = None
     if first is not None:
-        right = first[:, odd]
-        A_left, b_left = zero_where_masked(A_left, ~right), zero_where_masked(b_left, ~right)
-        both = first[:, even][:, pairs] | right
+        right = first[:, 1::2]
+        A_left = zero_where_masked(A_left, ~right)
+        b_left = zero_where_masked(b_left, ~right)
+        both = first[:, ::2][:, : T // 2] | right
     h_odd = _sweep(A_right @ A_left, matvec(A_right, b_left) + b_right, both)
-    h_prev = h_odd[:, later]
+    h_prev = h_odd[:, : (T - 1) // 2]
     if first is not None:
-        h_prev = zero_where_masked(h_prev, ~first[:, even][:, 1:])
+        h_prev = zero_where_masked(h_prev, ~first[:, ::2][:, 1:])
     h_even = torch.cat([b_even[:, :1], matvec(A_even[:, 1:], h_prev) + b_even[:, 1:]], 1)
-    h = torch.stack([h_even[:, pairs], h_odd], 2).flatten(1, 2)
+    h = torch.stack([h_even[:, : T // 2], h_odd], 2).flatten(1, 2)
     return torch.cat([h, h_even[:, -1:]], 1) if T % 2 else h
 
 
@@ -131,7 +135,7 @@ def _checked_bounds(cu_seqlens: Tensor, T: int) -> Tensor:
     return cu_seqlens.clone()
 
 
-# An op, so that compiled code checks the bounds too.
+# An op, so that compiled code also checks the bounds.
 define_op(
     "checked_bounds",
     "(Tensor cu_seqlens, SymInt T) -> Tensor",

@@ -1,7 +1,7 @@
-"""The plain loop over time that every scan falls back on: any device, any dtype, linear in T.
+"""The plain loop over time, which every scan falls back on: any device and dtype, linear in T.
 
-Registered ops run it below autograd, where no graph grows with T.  It writes nothing in place, so that forward-mode
-differentiation and the transforms of torch.func can go through it too.
+Registered ops run it below autograd, so no graph grows with T. The loop has no in-place operations,
+so it also supports forward-mode differentiation and the transforms of torch.func.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,15 +12,17 @@ from torch import Tensor
 
 from statemix.ops.segments import Sequences, checked_bounds
 
+__all__ = ["run_loop"]
+
 Step = Callable[..., tuple[Tensor, Tensor]]
 
 
 def run_loop(
     step: Step, inputs: Sequence[Tensor], state: Tensor, like: Tensor, sequences: Sequences
 ) -> tuple[Tensor, Tensor]:
-    """Run `state, y[t] = step(state, *inputs[:, t], mask[:, t])` through each sequence.
+    """Compute `state, y[t] = step(state, *inputs[:, t], mask[:, t])` over each sequence.
 
-    Returns y, of the shape of `like`, and the final states.
+    Return y, which has the shape of `like`, and the final states.
     """
     cu_seqlens, mask, reverse = sequences
     everything = [*inputs, mask]

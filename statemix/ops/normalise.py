@@ -1,19 +1,22 @@
-"""From raw gates to a row whose absolute values sum to at most one.
+"""Gate functions: from raw gates to rows whose absolute values sum to at most one.
 
-    w_j = f(g_j) / Z(g),      Z = Σ_l |f(g_l)|,      over the m state gates and the input gate together
+    w_j = f(g_j) / Z(g),    Z = Σ_l |f(g_l)|,    l over the m state gates and the input gate
 
 Such rows keep every state within the largest of |h0| and |v| (Proposition 1 of the paper).
 
-    softmax   exp(g) / Σ exp(g)               rows sum to one
-    sigmoid   σ(g) / Σ σ(g)                   rows sum to one; computed as softmax(log σ(g)), so it never divides 0 by 0
-    relu      relu(g) / Σ (relu(g) + 1e-3)    rows sum to less than one
-    tanh, linear, silu                        signed f(g) / max(Σ |f(g)|, 1e-3): |rows| sum to one, except near all-zero gates
-    none      g                               no bound
+    softmax   exp(g) / Σ exp(g)                 rows sum to one
+    sigmoid   σ(g) / Σ σ(g)                     rows sum to one; computed as softmax(log σ(g)),
+                                                which never divides 0 by 0
+    relu      relu(g) / Σ (relu(g) + 1e-3)      rows sum to less than one
+    tanh, linear, silu                          signed, f(g) / max(Σ |f(g)|, 1e-3): absolute values
+                                                sum to one, except near all-zero gates
+    none      g                                 no bound
 
-A gate function is declared here alone: scans of one that a device's kernels do not have run in plain torch (`register_normaliser`).
+This module is the only place that defines gate functions (see `register_normaliser`). If the
+kernels of a device lack one, its scans run in plain torch.
 
-The vector-Jacobian products are written out because kernels and backward ops run below autograd.
-With r = Σ_l w_l dw_l the row's dot product,
+The vector-Jacobian products are explicit because kernels and backward ops run below autograd.
+With the row's dot product r = Σ_l w_l dw_l,
 
     dg_j = f'(g_j) · (dw_j − sign(f_j) · r · ∂Z/∂|f|) / Z.
 """
@@ -43,7 +46,10 @@ SIGNED_FLOOR = 1e-3
 
 @dataclass(frozen=True)
 class Normaliser:
-    """One gate function: gates to weights, its vector-Jacobian product, and whether large gates select a single entry."""
+    """A gate function and its vector-Jacobian product.
+
+    `saturates` is True if large gates select a single entry of a row.
+    """
 
     forward: Callable[[Tensor], Tensor]
     vjp: Callable[[Tensor, Tensor], Tensor]
@@ -86,7 +92,7 @@ def _relu_total(f: Tensor) -> Tensor:
 def _signed(
     f: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], *, saturates: bool = False
 ) -> Normaliser:
-    """The L1 normaliser of a signed `f` whose derivative is `slope`."""
+    """The L1 normaliser of a signed function `f` with the derivative `slope`."""
 
     def forward(g: Tensor) -> Tensor:
         fg = f(g)
@@ -129,15 +135,15 @@ def register_normaliser(
     *,
     saturates: bool = False,
 ) -> None:
-    """Make a gate function known as `name` to every scan and layer; without kernels, it runs in plain torch.
+    """Register a gate function as `name` for all scans and layers; its scans run in plain torch.
 
     Args:
-        forward: raw gates (..., m + 1) to weights of the same shape, normalised over the last axis.
-        vjp: (gates, dweights) to dgates; derived from `forward` by torch if None.
-        saturates: large gates select a single entry, so that a layer can be sharpened.
+        forward: map raw gates (..., m + 1) to weights, normalised over the last axis.
+        vjp: map (gates, dweights) to dgates; derived from `forward` by torch if None.
+        saturates: True if large gates select a single entry, so that a layer can be sharpened.
     """
     if name in NORMALISERS:
-        raise ValueError(f"The gate function {name!r} exists already. Choose another name.")
+        raise ValueError(f"The gate function {name!r} already exists. Choose another name.")
     NORMALISERS[name] = Normaliser(forward, vjp or _derived_vjp(forward), saturates)
 
 
@@ -158,6 +164,9 @@ def find_normaliser(gate: str) -> Normaliser:
 def normalise(
     gates: Float[Tensor, "*rows m_plus_1"], gate: str = "softmax"
 ) -> Float[Tensor, "*rows m_plus_1"]:
-    """Normalise the last axis of `gates` with the gate function named `gate`, in float32 or better, rounded once to their dtype."""
+    """Normalise the last axis of `gates` with the gate function named `gate`.
+
+    The computation is in float32 or better, and the result is rounded once to the dtype of `gates`.
+    """
     check.check_floating("gates", gates)
     return find_normaliser(gate).forward(gates.to(state_dtype(gates))).to(gates.dtype)

@@ -1,6 +1,6 @@
-"""Which dtype a scan computes in, and which it returns.
+"""The dtype in which a scan computes, and the dtype that it returns.
 
-States and sums are float32, or float64 when an input is; outputs come back in the inputs' own dtype.
+States and sums are float32, or float64 if an input is. Outputs have the dtype of the inputs.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -9,14 +9,24 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+__all__ = [
+    "cast_like",
+    "is_autocast",
+    "output_and_state",
+    "output_dtype",
+    "promote",
+    "state_dtype",
+    "without_autocast",
+]
+
 
 def output_dtype(*inputs: Tensor) -> torch.dtype:
-    """The dtype that torch's promotion gives to `inputs` together."""
+    """The promoted dtype of `inputs`."""
     return reduce(torch.promote_types, (x.dtype for x in inputs))
 
 
 def output_and_state(state: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """A new state as an output in the promoted dtype of `inputs`, and as itself; two tensors, never one twice."""
+    """The state cast to the promoted dtype of `inputs`, and the state; they never share memory."""
     return state.to(output_dtype(*inputs), copy=True), state
 
 
@@ -26,19 +36,20 @@ def state_dtype(*inputs: Tensor) -> torch.dtype:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """No autocast on `device` meanwhile; some devices, meta for one, have none."""
-    has = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if has else nullcontext()
+    """A context that disables autocast on `device`, if the device has autocast (meta has not)."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
 
 
 def is_autocast(x: Tensor) -> bool:
-    """True if autocast is enabled for the device of `x`; some devices have none."""
+    """True if autocast is enabled on the device of `x`."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def promote(*inputs: Tensor) -> tuple[Tensor, ...]:
-    """All inputs in the dtype of states, so that a scan of them returns unrounded states."""
+    """All inputs in the dtype of states, so that a scan over them returns unrounded states."""
     dtype = state_dtype(*inputs)
     return tuple(x.to(dtype) for x in inputs)
 
