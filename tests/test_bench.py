@@ -129,20 +129,20 @@ def test_throughput_figure(tmp_path, monkeypatch):
     assert {"bdlru-m16", "hlru-m4", "lstm", "mamba2", "deltanet"} <= {
         row["entrant"] for row in rows
     }
-    figures = pytest.importorskip(
-        "statemix.report.figures",
+    figure = pytest.importorskip(
+        "statemix.report.throughput",
         reason="matplotlib is only in the extras `plot` and `dev`",
         exc_type=ImportError,
     )
-    assert [path.name for path in figures.draw_throughput(tmp_path, tmp_path)] == [
+    assert [path.name for path in figure.draw_throughput(tmp_path, tmp_path)] == [
         "fig_throughput.svg",
         "fig_throughput.pdf",
     ]
-    assert figures.tokens_per_second(
+    assert figure.tokens_per_second(
         {"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}
     ) == pytest.approx(4000)
     with pytest.raises(ValueError, match="must contain 'T = <number>'"):
-        figures.number_of("T", "B = 1")
+        figure.number_of("T", "B = 1")
 
 
 def test_models_of_the_training_step_are_the_same_model():

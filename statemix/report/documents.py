@@ -17,59 +17,49 @@ from pathlib import Path
 
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
-from statemix.report.tables import coverage, furthest, grids, markdown
+from statemix.report.tables import coverage, furthest, grids, markdown, markdown_table
 from statemix.runs.files import write_atomically
 from statemix.sweep import Entry
 
 __all__ = ["update_document"]
 
-REGION = re.compile(
+_REGION = re.compile(
     r"<!-- (?P<name>[^\n]+?) -->\n(?:(?!<!-- [^\n]+? -->\n).)*?<!-- end -->(?:\n|\Z)", re.DOTALL
 )
 
 
-def runs_table(places: list[Place]) -> str:
+def _runs_table(places: list[Place]) -> str:
     """A table with one line per recipe of each place that has been run."""
-    lines = [
-        "| model | task | recipe | runs | mean ± sd | best | median CPU s |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for place in places:
         for measured in place.measured:
             choice = measured.choice
             seconds = statistics.median(result_of(e)["cpu_seconds"] for e in measured.entries)
             spread = f" ± {choice.deviation:.3f}" if choice.seeds > 1 else ""
-            numbers = (
-                f"{choice.seeds} | {choice.mean:.3f}{spread} | {choice.best:.3f} | {seconds:.0f}"
-            )
-            lines.append(
-                f"| {cell(place.row)} | {cell(place.column)} | {cell(measured.recipe)} | {numbers} |"
-            )
-    return "\n".join(lines) + "\n"
+            numbers = (f"{choice.mean:.3f}{spread}", f"{choice.best:.3f}", f"{seconds:.0f}")
+            rows.append((place.row, place.column, measured.recipe, str(choice.seeds), *numbers))
+    columns = ("model", "task", "recipe", "runs", "mean ± sd", "best", "median CPU s")
+    return markdown_table(columns, rows)
 
 
-def lengths_table(places: list[Place]) -> str:
+def _lengths_table(places: list[Place]) -> str:
     """A table of the worst seed's accuracy at each length."""
-    rows = [
-        (place, [by_length for entry in place.best.entries if (by_length := curve_of(entry))])
+    measured = [
+        (place, [by_length for entry in place.best.entries if (by_length := _curve_of(entry))])
         for place in places
         if place.best
     ]
-    lengths = sorted({int(length) for _, curves in rows for curve in curves for length in curve})
-    lines = [
-        f"| model | task | seeds | {' | '.join(map(str, lengths))} |",
-        f"|---|---|---|{'---|' * len(lengths)}",
-    ]
-    for place, curves in rows:
+    found = {int(length) for _, curves in measured for curve in curves for length in curve}
+    lengths = [str(length) for length in sorted(found)]
+    rows = []
+    for place, curves in measured:
         if curves:
-            worst = (worst_at(str(length), curves) for length in lengths)
-            lines.append(
-                f"| {cell(place.row)} | {cell(place.column)} | {len(curves)} | {' | '.join(f'{value:.3f}' for value in worst)} |"
-            )
-    return "\n".join(lines) + "\n"
+            worst = (f"{_worst_at(length, curves):.3f}" for length in lengths)
+            rows.append((place.row, place.column, str(len(curves)), *worst))
+    return markdown_table(("model", "task", "seeds", *lengths), rows)
 
 
-def worst_at(length: str, curves: list[dict[str, float]]) -> float:
+def _worst_at(length: str, curves: list[dict[str, float]]) -> float:
     """The lowest accuracy measured at a length, or NaN if there is none."""
     return min(
         (curve[length] for curve in curves if not math.isnan(curve.get(length, math.nan))),
@@ -77,17 +67,9 @@ def worst_at(length: str, curves: list[dict[str, float]]) -> float:
     )
 
 
-def cell(text: str) -> str:
-    """Escape a name for a Markdown table, whose cells end at a bar."""
-    return text.replace("|", "\\|")
-
-
-def within_table(places: list[Place], found: list[Neighbour]) -> str:
+def _within_table(places: list[Place], found: list[Neighbour]) -> str:
     """A table of accuracies at the test length, over all training lengths, and in the paper."""
-    lines = [
-        "| model | task | recipe | at the longest | over all lengths | paper |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     paper = {
         (each.paper.table, each.paper.row, each.paper.column): each.paper.accuracy for each in found
     }
@@ -96,25 +78,26 @@ def within_table(places: list[Place], found: list[Neighbour]) -> str:
             within = result_of(measured.chosen).get("measured", {}).get("within")
             if within is not None:
                 value = paper.get((place.experiment, place.row, place.column), float("nan"))
-                numbers = f"{measured.accuracy:.3f} | {within:.3f} | {value:.3f}"
-                lines.append(f"| {place.row} | {place.column} | {measured.recipe} | {numbers} |")
-    return "\n".join(lines) + "\n"
+                numbers = (f"{number:.3f}" for number in (measured.accuracy, within, value))
+                rows.append((place.row, place.column, measured.recipe, *numbers))
+    columns = ("model", "task", "recipe", "at the longest", "over all lengths", "paper")
+    return markdown_table(columns, rows)
 
 
-def curve_of(entry: Entry) -> dict[str, float]:
+def _curve_of(entry: Entry) -> dict[str, float]:
     return result_of(entry).get("measured", {}).get("by_length", {})
 
 
-def render(
+def _render(
     name: str, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
 ) -> str:
     """Render the text of one region."""
     kind, _, experiment = name.rpartition(" ")
     own = [place for place in places if place.experiment == experiment]
     kinds: dict[str, Callable[[], str]] = {
-        "runs": lambda: runs_table(own),
-        "lengths": lambda: lengths_table(own),
-        "within": lambda: within_table(own, found),
+        "runs": lambda: _runs_table(own),
+        "lengths": lambda: _lengths_table(own),
+        "within": lambda: _within_table(own, found),
     }
     tables = grids(found)
     if kind in kinds and own:
@@ -141,12 +124,12 @@ def update_document(
     path: Path, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
 ) -> None:
     """Render every region of a document again, in place."""
+
+    def replacement(match: re.Match[str]) -> str:
+        table = _render(match["name"], places, found, language)
+        return f"<!-- {match['name']} -->\n{table}<!-- end -->\n"
+
     text = path.read_text()
-    fresh = REGION.sub(
-        lambda match: (
-            f"<!-- {match['name']} -->\n{render(match['name'], places, found, language)}<!-- end -->\n"
-        ),
-        text,
-    )
+    fresh = _REGION.sub(replacement, text)
     if fresh != text:
         write_atomically(path, fresh.encode())

@@ -12,10 +12,10 @@ from matplotlib.rcsetup import cycler  # noqa: E402
 
 __all__ = ["blank", "save"]
 
-COLOURS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e", "#6cc5b0", "#555555"]
-MARKERS = ["o", "s", "^", "D", "v"]
+_COLOURS = ["#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e", "#6cc5b0", "#555555"]
+_MARKERS = ["o", "s", "^", "D", "v"]
 # Forty distinct combinations of marker and colour.
-matplotlib.rcParams["axes.prop_cycle"] = cycler(marker=MARKERS) * cycler(color=COLOURS)
+matplotlib.rcParams["axes.prop_cycle"] = cycler(marker=_MARKERS) * cycler(color=_COLOURS)
 
 
 def blank(panels: int, width: float, height: float) -> tuple[Any, list[Any]]:

@@ -1,9 +1,9 @@
 """Gather the runs of each experiment's cells from the ledger.
 
-A place is a row and a column of an experiment.  Its runs are grouped by recipe.  A recipe is
+A place is a row and a column of an experiment. Its runs are grouped by recipe.  A recipe is
 represented by the test accuracy of the run with the best validation accuracy, over all learning
-rates, with the mean and deviation over all seeds at that rate.  A place is represented by the
-recipe whose run has the best validation accuracy.  Runs of the paper's size (`--scale paper`) form
+rates, with the mean and deviation over all seeds at that rate. A place is represented by the
+recipe whose run has the best validation accuracy. Runs of the paper's size (`--scale paper`) form
 separate recipes, and take precedence over smaller ones.
 """
 
@@ -20,7 +20,7 @@ from statemix.sweep.select import setting_of
 
 __all__ = ["Measured", "Neighbour", "Place", "gather", "neighbours", "result_of"]
 
-FULL_SIZE = "the paper's size"
+_FULL_SIZE = "the paper's size"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Place:
     @property
     def best(self) -> Measured | None:
         """The recipe that validates best, among those of the paper's size if there are any."""
-        full = [m for m in self.measured if m.recipe.endswith(FULL_SIZE)]
+        full = [m for m in self.measured if m.recipe.endswith(_FULL_SIZE)]
         return max(
             full or self.measured,
             key=lambda m: result_of(m.chosen)["validation"]["token"],
@@ -80,7 +80,7 @@ class Neighbour:
     @property
     def full_size(self) -> bool:
         """True if our runs have the paper's size."""
-        return self.recipe.endswith(FULL_SIZE)
+        return self.recipe.endswith(_FULL_SIZE)
 
 
 def result_of(entry: Entry) -> dict[str, Any]:
@@ -95,18 +95,18 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
     places = []
     for path in experiments:
         by_place: dict[tuple[str, str], list[Cell]] = defaultdict(list)
-        for cell in cells_of(path, done):
+        for cell in _cells_of(path, done):
             by_place[cell.row, cell.column].append(cell)
         places += [
-            make_place(path.stem, row, column, cells, done)
+            _make_place(path.stem, row, column, cells, done)
             for (row, column), cells in by_place.items()
         ]
     return places, complaints
 
 
-def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
+def _cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     """All cells at laptop scale, and the finished ones at the paper's, without duplicates."""
-    scales = {scale: task_cells(cells) for scale, cells in load_scales(path).items()}
+    scales = {scale: _task_cells(cells) for scale, cells in load_scales(path).items()}
     configs = [entry.config for entry in done.values() if "task" in entry.config]
     run = {(config["task"], config["model"]["width"]) for config in configs}
     # Hashing thousands of ids is slow, so first discard cells that cannot have been run.
@@ -114,7 +114,7 @@ def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
         cell for cell, config in scales.get("paper", []) if (config.task, config.model.width) in run
     ]
     full = [
-        replace(cell, recipe=f"{cell.recipe}, {FULL_SIZE}")
+        replace(cell, recipe=f"{cell.recipe}, {_FULL_SIZE}")
         for cell in likely
         if cell.config.id in done
     ]
@@ -123,12 +123,12 @@ def cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
     return {(cell.row, cell.column, cell.config.id): cell for cell in [*full, *smaller]}.values()
 
 
-def task_cells(cells: list[Cell]) -> list[tuple[Cell, RunConfig]]:
+def _task_cells(cells: list[Cell]) -> list[tuple[Cell, RunConfig]]:
     """The cells that train a task, with their configs."""
     return [(cell, cell.config) for cell in cells if isinstance(cell.config, RunConfig)]
 
 
-def make_place(
+def _make_place(
     experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]
 ) -> Place:
     recipes: dict[str, list[Entry]] = defaultdict(list)
@@ -140,11 +140,11 @@ def make_place(
         row,
         column,
         len(cells),
-        tuple(measure(recipe, entries) for recipe, entries in recipes.items()),
+        tuple(_measure(recipe, entries) for recipe, entries in recipes.items()),
     )
 
 
-def measure(recipe: str, entries: list[Entry]) -> Measured:
+def _measure(recipe: str, entries: list[Entry]) -> Measured:
     """Collect the run that validates best, and the runs that differ from it only in the seed."""
     chosen = max(entries, key=lambda entry: result_of(entry)["validation"]["token"])
     setting = setting_of(chosen)
@@ -165,7 +165,7 @@ def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]
         for table in {v.table for v in values}
     }
     return [
-        average(
+        _average(
             value,
             [
                 found.get((value.table, value.row, column))
@@ -173,12 +173,12 @@ def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]
             ],
         )
         if value.column == "overall"
-        else neighbour(value, found.get((value.table, value.row, value.column)))
+        else _neighbour(value, found.get((value.table, value.row, value.column)))
         for value in values
     ]
 
 
-def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
+def _neighbour(value: PaperValue, place: Place | None) -> Neighbour:
     best = None if place is None else place.best
     if best is None:
         return Neighbour(value)
@@ -192,9 +192,9 @@ def neighbour(value: PaperValue, place: Place | None) -> Neighbour:
     )
 
 
-def average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
+def _average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
     """Average our accuracy over all columns, if each has been measured."""
-    each = [neighbour(value, part) for part in parts]
+    each = [_neighbour(value, part) for part in parts]
     numbers = [one.accuracy for one in each if one.accuracy is not None]
     if len(numbers) < len(each):
         return Neighbour(value)

@@ -1,11 +1,12 @@
 """The paper's three panels on language, from the ledger and the cells of experiments/lm_small.py.
 
-a   the best perplexity over learning rates by block size or order m, beside other mixers of the same size
+a   the best perplexity over learning rates, by block size or order m, and of other mixers
 b   perplexity against the number of states, for each m
-c   perplexity and speed of H-LRU and BD-LRU with the same number of parameters
+c   perplexity and speed of BD-LRU and H-LRU
 
-Speeds are tokens per second of CPU time, start and validation included, so that runs side by side
-do not slow each other down in the table.
+All models of panels a and c have about the same number of parameters. Speeds are tokens per second
+of CPU time, including start and validation, because runs that share a machine slow each other down
+in wall-clock time.
 """
 
 import statistics
@@ -16,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from statemix.config.lm import LMRunConfig
+from statemix.report.tables import markdown_table
 from statemix.sweep import Cell, Entry, Ledger, load_places
 
 __all__ = ["LANGUAGE", "PANELS", "LanguageRun", "draw_language", "read_language"]
 
 LANGUAGE = "lm_small.py"  # the experiment
-KINDS = {
+_KINDS = {
     "bdlru": "BD-LRU",
     "hlru": "H-LRU",
     "lstm": "LSTM",
@@ -55,7 +57,7 @@ class LanguageRun:
 
     @property
     def label(self) -> str:
-        kind = KINDS.get(self.mixer, self.mixer)
+        kind = _KINDS.get(self.mixer, self.mixer)
         return kind if self.m is None else f"{kind} m{self.m}"
 
 
@@ -108,7 +110,7 @@ def _measured(cell: Cell, entry: Entry) -> LanguageRun:
     )
 
 
-def best_of_each(runs: Iterable[LanguageRun]) -> list[LanguageRun]:
+def _best_of_each(runs: Iterable[LanguageRun]) -> list[LanguageRun]:
     """Each model at the learning rate where its perplexity is lowest."""
     by_name: dict[str, list[LanguageRun]] = defaultdict(list)
     for run in runs:
@@ -116,8 +118,8 @@ def best_of_each(runs: Iterable[LanguageRun]) -> list[LanguageRun]:
     return [min(tried, key=lambda run: run.perplexity) for tried in by_name.values()]
 
 
-def speed_of(name: str, runs: list[LanguageRun]) -> float | None:
-    """Tokens a CPU second of a model, over its learning rates."""
+def _speed_of(name: str, runs: list[LanguageRun]) -> float | None:
+    """Tokens per CPU second of a model: the median over its learning rates."""
     speeds = [
         run.tokens_per_cpu_second
         for run in runs
@@ -126,77 +128,70 @@ def speed_of(name: str, runs: list[LanguageRun]) -> float | None:
     return statistics.median(speeds) if speeds else None
 
 
-def panel_a(runs: list[LanguageRun]) -> str:
-    """A line for each model: its perplexity at each learning rate, and the best, ± the spread over [n] seeds."""
+def _panel_a(runs: list[LanguageRun]) -> str:
+    """Perplexity of each model by learning rate; the best with ± deviation and [seeds]."""
     rates = sorted({run.lr for run in runs if run.panel == "a"})
-    names = [
-        "model",
-        "parameters",
-        *(f"lr {lr:g}" for lr in rates),
-        "best perplexity",
-        "bits per byte",
-    ]
-    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    for best in best_of_each(run for run in runs if run.panel == "a"):
+    columns = ("model", "parameters", *(f"lr {lr:g}" for lr in rates))
+    rows = []
+    for best in _best_of_each(run for run in runs if run.panel == "a"):
         at = {run.lr: f"{run.perplexity:.2f}" for run in runs if run.name == best.name}
         numbers = [*(at.get(lr, "·") for lr in rates), best.shown, f"{best.bits_per_byte:.3f}"]
-        lines.append(f"| {best.label} | {best.parameters:,} | {' | '.join(numbers)} |")
-    return "\n".join(lines) + "\n"
+        rows.append((best.label, f"{best.parameters:,}", *numbers))
+    return markdown_table((*columns, "best perplexity", "bits per byte"), rows)
 
 
-def panel_b(runs: list[LanguageRun]) -> str:
-    """Perplexity by m, against states: half, once and twice the blocks, at one learning rate."""
+def _panel_b(runs: list[LanguageRun]) -> str:
+    """Perplexity by m and number of states, at one learning rate."""
     rates = {run.lr for run in runs if run.panel == "b"}
-    lines = ["| model | states | parameters | perplexity |", "|---|---|---|---|"]
-    for run in sorted(with_widths(runs, rates), key=lambda run: (run.m or 0, run.states or 0)):
-        lines.append(f"| {run.label} | {run.states} | {run.parameters:,} | {run.shown} |")
-    return "\n".join(lines) + "\n"
+    shown = sorted(_with_widths(runs, rates), key=lambda run: (run.m or 0, run.states or 0))
+    rows = [(run.label, str(run.states), f"{run.parameters:,}", run.shown) for run in shown]
+    return markdown_table(("model", "states", "parameters", "perplexity"), rows)
 
 
-def with_widths(runs: list[LanguageRun], rates: set[float]) -> list[LanguageRun]:
-    """The runs of panel b and, between them, those of panel a at its rate."""
+def _with_widths(runs: list[LanguageRun], rates: set[float]) -> list[LanguageRun]:
+    """The runs of panel b, and those of panel a at the same learning rates."""
     return [run for run in runs if run.lr in rates and run.mixer == "bdlru"]
 
 
-def panel_c(runs: list[LanguageRun]) -> str:
-    """Time beside perplexity."""
-    lines = [
-        "| model | parameters | tokens per CPU second | best perplexity |",
-        "|---|---|---|---|",
-    ]
-    for best in best_of_each(
-        run for run in runs if run.panel == "a" and run.mixer in ("bdlru", "hlru")
-    ):
-        speed = speed_of(best.name, runs)
-        lines.append(
-            f"| {best.label} | {best.parameters:,} | {'·' if speed is None else f'{speed:,.0f}'} | {best.shown} |"
-        )
-    return "\n".join(lines) + "\n"
+def _panel_c(runs: list[LanguageRun]) -> str:
+    """Speed and perplexity."""
+    rows = []
+    for best in _our_best(runs):
+        speed = _speed_of(best.name, runs)
+        shown = "·" if speed is None else f"{speed:,.0f}"
+        rows.append((best.label, f"{best.parameters:,}", shown, best.shown))
+    return markdown_table(("model", "parameters", "tokens per CPU second", "best perplexity"), rows)
+
+
+def _our_best(runs: list[LanguageRun]) -> list[LanguageRun]:
+    """The BD-LRUs and H-LRUs of panel a, each at its best learning rate."""
+    ours = (run for run in runs if run.panel == "a" and run.mixer in ("bdlru", "hlru"))
+    return _best_of_each(ours)
 
 
 PANELS: dict[str, Callable[[list[LanguageRun]], str]] = {
-    "language a": panel_a,
-    "language b": panel_b,
-    "language c": panel_c,
+    "language a": _panel_a,
+    "language b": _panel_b,
+    "language c": _panel_c,
 }
 
 
 def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
-    """The three panels side by side, as SVG and PDF; nothing if nothing has been run."""
+    """Draw the three panels side by side, as SVG and PDF; nothing without runs."""
     if not runs:
         return []
     from statemix.report.drawing import blank, save
 
     figure, (a, b, c) = blank(3, 15, 4.5)
-    draw_sizes(a, runs)
-    draw_widths(b, runs)
-    draw_speeds(c, runs)
+    _draw_sizes(a, runs)
+    _draw_widths(b, runs)
+    _draw_speeds(c, runs)
     return save(figure, out, "fig_language")
 
 
-def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
-    """Panel a: a line for each layer, and a level for each mixer that has no m."""
-    best = best_of_each(run for run in runs if run.panel == "a")
+def _draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
+    """Panel a: a curve for each of our layers, and a horizontal line for other mixers."""
+    best = _best_of_each(run for run in runs if run.panel == "a")
     for mixer, style in (("bdlru", "-"), ("hlru", "--")):
         points = sorted(
             (run.m, run.perplexity, run.spread)
@@ -205,7 +200,7 @@ def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
         )
         if points:
             m, perplexity, spread = zip(*points, strict=True)
-            axis.errorbar(m, perplexity, spread, linestyle=style, capsize=2, label=KINDS[mixer])
+            axis.errorbar(m, perplexity, spread, linestyle=style, capsize=2, label=_KINDS[mixer])
     others = [run for run in best if run.m is None]
     for i, run in enumerate(others):
         axis.axhline(run.perplexity, color=f"C{i + 2}", linestyle=":", label=run.label)
@@ -217,9 +212,9 @@ def draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
         axis.legend(fontsize=7)
 
 
-def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
-    """Panel b: a line for each m."""
-    shown = with_widths(runs, {run.lr for run in runs if run.panel == "b"})
+def _draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
+    """Panel b: a curve for each m."""
+    shown = _with_widths(runs, {run.lr for run in runs if run.panel == "b"})
     for m in sorted({run.m for run in shown if run.m is not None}):
         points = sorted(
             (run.states, run.perplexity) for run in shown if run.m == m and run.states is not None
@@ -230,12 +225,10 @@ def draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
         axis.legend(fontsize=7)
 
 
-def draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
+def _draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
     """Panel c: a point for each model."""
-    for run in best_of_each(
-        run for run in runs if run.panel == "a" and run.mixer in ("bdlru", "hlru")
-    ):
-        speed = speed_of(run.name, runs)
+    for run in _our_best(runs):
+        speed = _speed_of(run.name, runs)
         if speed is not None:
             axis.plot(
                 speed,

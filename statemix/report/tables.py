@@ -2,32 +2,40 @@
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 
 from statemix.report.gather import Neighbour
 
-__all__ = ["comma_separated", "coverage", "furthest", "grids", "latex", "markdown"]
+__all__ = [
+    "comma_separated",
+    "coverage",
+    "furthest",
+    "grids",
+    "latex",
+    "markdown",
+    "markdown_table",
+]
 
-Grid = dict[tuple[str, str], Neighbour]  # by row and column
-CLOSE = 0.02  # the largest difference that counts as agreement
+_Grid = dict[tuple[str, str], Neighbour]  # by row and column
+_CLOSE = 0.02  # the largest difference that counts as agreement
 
 
-def grids(neighbours: list[Neighbour]) -> dict[str, Grid]:
+def grids(neighbours: list[Neighbour]) -> dict[str, _Grid]:
     """The numbers of each table by row and column, in the paper's order."""
-    found: dict[str, Grid] = {}
+    found: dict[str, _Grid] = {}
     for n in neighbours:
         found.setdefault(n.paper.table, {})[n.paper.row, n.paper.column] = n
     return found
 
 
-def axes(grid: Grid) -> tuple[list[str], list[str]]:
+def _axes(grid: _Grid) -> tuple[list[str], list[str]]:
     """Rows and columns in order of appearance."""
     rows = dict.fromkeys(row for row, _ in grid)
     columns = dict.fromkeys(column for _, column in grid)
     return list(rows), list(columns)
 
 
-def number(n: Neighbour | None) -> str:
+def _number(n: Neighbour | None) -> str:
     """Our accuracy, [mean ± deviation, seeds] if there are several, (the paper's, difference).
 
     A dot marks a cell that has not been run, a dagger a value that is commented out in the paper's
@@ -40,53 +48,66 @@ def number(n: Neighbour | None) -> str:
         return f"· ({paper})"
     several = n.runs > 1 and n.paper.column != "overall"
     seeds = f" [{n.mean:.3f} ± {n.deviation:.3f}, {n.runs}]" if several else ""
-    return f"{n.accuracy:.3f}{'‡' if n.full_size else ''}{seeds} ({paper}, {signed(n.difference)})"
+    return f"{n.accuracy:.3f}{'‡' if n.full_size else ''}{seeds} ({paper}, {_signed(n.difference)})"
 
 
-def signed(difference: float) -> str:
+def _signed(difference: float) -> str:
     """Format a difference with its sign, using a proper minus; zero has no sign."""
     return f"{difference:+.3f}".replace("-", "−") if abs(difference) >= 0.0005 else "0"
 
 
-def markdown(grid: Grid) -> str:
-    rows, columns = axes(grid)
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; bars in its cells are escaped, since they would end the cell."""
+    cells = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    lines = [f"| {' | '.join(row)} |" for row in (columns, *cells)]
+    return "\n".join([lines[0], "|---" * len(columns) + "|", *lines[1:]]) + "\n"
+
+
+def markdown(grid: _Grid) -> str:
+    """A table of the paper in Markdown."""
+    rows, columns = _axes(grid)
     lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     lines += [
-        f"| {row} | {' | '.join(number(grid.get((row, column))) for column in columns)} |"
+        f"| {row} | {' | '.join(_number(grid.get((row, column))) for column in columns)} |"
         for row in rows
     ]
     return "\n".join(lines) + "\n"
 
 
-def latex(grid: Grid) -> str:
-    rows, columns = axes(grid)
-    marks = str.maketrans(
-        {
-            "_": r"\_",
-            "±": r"$\pm$",
-            "·": "--",
-            "−": "$-$",
-            "†": r"\dag",
-            "‡": r"\ddag",
-            "|": r"$\vert$",
-        }
-    )
-    escape: Callable[[str], str] = lambda text: text.translate(marks)  # noqa: E731
+def latex(grid: _Grid) -> str:
+    """A table of the paper in LaTeX."""
+    rows, columns = _axes(grid)
     lines = [
         rf"\begin{{tabular}}{{l{'c' * len(columns)}}}",
         r"\toprule",
-        " & ".join(["", *map(escape, columns)]) + r" \\",
+        " & ".join(["", *map(_escape, columns)]) + r" \\",
         r"\midrule",
     ]
-    lines += [
-        " & ".join([escape(row), *(escape(number(grid.get((row, column)))) for column in columns)])
-        + r" \\"
-        for row in rows
-    ]
+    for row in rows:
+        cells = (_escape(_number(grid.get((row, column)))) for column in columns)
+        lines.append(" & ".join([_escape(row), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
-FIELDS = (
+_MARKS = str.maketrans(
+    {
+        "_": r"\_",
+        "±": r"$\pm$",
+        "·": "--",
+        "−": "$-$",
+        "†": r"\dag",
+        "‡": r"\ddag",
+        "|": r"$\vert$",
+    }
+)
+
+
+def _escape(text: str) -> str:
+    """Replace the characters that LaTeX reads as commands, or does not know."""
+    return text.translate(_MARKS)
+
+
+_FIELDS = (
     "table",
     "model",
     "task",
@@ -106,7 +127,7 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
     """CSV with one line for each of the paper's numbers."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(FIELDS)
+    writer.writerow(_FIELDS)
     for n in neighbours:
         size = "paper" if n.full_size else "smaller"
         ours = (
@@ -123,7 +144,7 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
 def coverage(neighbours: list[Neighbour]) -> str:
     """Summarise how many of the paper's numbers we have measured, and how many of those agree."""
     measured = [n for n in neighbours if n.difference is not None]
-    close = [n for n in measured if abs(n.difference or 0.0) <= CLOSE]
+    close = [n for n in measured if abs(n.difference or 0.0) <= _CLOSE]
     lines = []
     for table, grid in grids(neighbours).items():
         have = sum(n.accuracy is not None for n in grid.values())
@@ -134,10 +155,14 @@ def coverage(neighbours: list[Neighbour]) -> str:
         lines.append(f"{table}: {have} of {len(grid)} measured{note}")
     once = sum(n.runs == 1 for n in measured if n.paper.column != "overall")
     lines.append(
-        f"{sum(n.full_size for n in measured)} at the paper's size, the others at a smaller one; {once} rest on one seed"
+        f"{sum(n.full_size for n in measured)} at the paper's size, the others at a smaller one; "
+        f"{once} rest on one seed"
     )
-    last = f"{len(measured)} of the paper's {len(neighbours)} values have a measured neighbour; {len(close)} of those agree within {CLOSE}."
-    return "\n".join([*lines, last])
+    lines.append(
+        f"{len(measured)} of the paper's {len(neighbours)} values have a measured neighbour; "
+        f"{len(close)} of those agree within {_CLOSE}."
+    )
+    return "\n".join(lines)
 
 
 def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
@@ -147,15 +172,18 @@ def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
         for n in neighbours
         if n.difference is not None and n.paper.column != "overall" and n.paper.printed
     ]
-    lines = [
-        "| table | model | task | ours | paper | difference | runs | recipe |",
-        "|---|---|---|---|---|---|---|---|",
+    columns = ("table", "model", "task", "ours", "paper", "difference", "runs", "recipe")
+    rows = [
+        (
+            n.paper.table,
+            n.paper.row,
+            n.paper.column,
+            f"{n.accuracy:.3f}",
+            f"{n.paper.accuracy:.3f}",
+            _signed(n.difference or 0.0),
+            str(n.runs),
+            n.recipe,
+        )
+        for n in sorted(measured, key=lambda n: -abs(n.difference or 0.0))[:count]
     ]
-    for n in sorted(measured, key=lambda n: -abs(n.difference or 0.0))[:count]:
-        numbers = (
-            f"{n.accuracy:.3f} | {n.paper.accuracy:.3f} | {signed(n.difference or 0.0)} | {n.runs}"
-        )
-        lines.append(
-            f"| {n.paper.table} | {n.paper.row} | {n.paper.column} | {numbers} | {n.recipe} |"
-        )
-    return "\n".join(lines) + "\n"
+    return markdown_table(columns, rows)

@@ -63,7 +63,8 @@ def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> Non
     write_atomically(out / "values.csv", comma_separated(found).encode())
     summary = coverage(found).splitlines()[-1]
     try:
-        from statemix.report.figures import draw_figures, draw_throughput
+        from statemix.report.figures import draw_figures
+        from statemix.report.throughput import draw_throughput
     except ImportError as error:
         write_report_page(out / "index.html", places, found, summary, [])
         raise SystemExit(
