@@ -1,7 +1,8 @@
 """The Triton scans in Triton's interpreter, on CPU tensors, against the plain path in float64.
 
-Run by tests/test_gpu.py and `make test-gpu` in a process of its own: TRITON_INTERPRET=1, read where kernels are defined, and
-STATEMIX_KERNELS=off, so that the CPU's own kernels leave room for these.
+tests/test_gpu.py and `make test-gpu` run these tests in a separate process with TRITON_INTERPRET=1,
+which Triton reads when kernels are defined, and STATEMIX_KERNELS=off, so that these kernels can be
+registered in place of the compiled CPU kernels.
 """
 
 import copy
@@ -22,7 +23,8 @@ from statemix.ops.dispatch.scans import Recurrence, register_scans
 
 if os.environ.get("TRITON_INTERPRET") != "1" or os.environ.get("STATEMIX_KERNELS") != "off":
     raise RuntimeError(
-        "Run these tests by `make test-gpu`: they need TRITON_INTERPRET=1 and STATEMIX_KERNELS=off."
+        "Run these tests with `make test-gpu`: "
+        "they need TRITON_INTERPRET=1 and STATEMIX_KERNELS=off."
     )
 
 gpu.unavailable = lambda: ""
@@ -38,15 +40,15 @@ REAL_VERDICT = gpu.verdict
 
 @pytest.fixture(autouse=True)
 def trusted(monkeypatch):
-    """Without self-checks, which would compute everything twice; what they find has tests of its own."""
+    """Skip the self-checks, which would compute everything twice; other tests cover them."""
     monkeypatch.setattr(gpu, "verdict", lambda kind: "")
     gpu.VERDICTS.clear()
-    gpu.TOLD.clear()
+    gpu.WARNED.clear()
 
 
 @pytest.fixture
 def rounding(monkeypatch):
-    """Round to nearest, as GPUs do: the interpreter cuts bfloat16 off."""
+    """Round bfloat16 to nearest, as GPUs do; the interpreter truncates."""
     convert = interpreter._convert_float
     nearest = interpreter._ir.ROUNDING_MODE.RTNE
     monkeypatch.setattr(
@@ -142,14 +144,14 @@ def test_packing_masks_and_reverse_at_every_size(case, m, settings):
 @pytest.mark.parametrize("T", [*slow(8), 7])
 @pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
 def test_chunks(monkeypatch, case, T):
-    """Lengths around a whole number of chunks."""
+    """Lengths just below, at and above a multiple of the chunk size."""
     in_chunks(monkeypatch, 4)
     compare(case, 1, T, 2, 2, {})
 
 
 @pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
 def test_chunks_of_packed_sequences(monkeypatch, case):
-    """Sequences shorter than a chunk, as long, longer, and empty; the steps of one are masked, and time runs backwards."""
+    """Sequences are empty, shorter than a chunk, equal, or longer; with a mask, in reverse."""
     in_chunks(monkeypatch, 2)
     options = {"cu_seqlens": bounds([1, 0, 2, 3]), "mask": random_mask(1, 6, 1), "reverse": True}
     compare(case, 1, 6, 2, 2, options, S=4)
@@ -203,7 +205,7 @@ def test_no_steps(case):
     ids=str,
 )
 @pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
-def test_short_dtypes_err_at_most_twice_as_much_as_plain_torch(monkeypatch, case, dtypes):
+def test_low_precision_errors_are_at_most_twice_those_of_plain_torch(monkeypatch, case, dtypes):
     X, x, h0 = case.inputs(1, 6, 3, 2)
     inputs = [X.to(dtypes[0]), x.to(dtypes[1]), h0.float()]
 
@@ -242,7 +244,7 @@ def test_nan_stays_in_its_sequence_and_block(case):
 
 @pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
 def test_closed_gates_and_masked_nan(case):
-    """−inf closes a gate; what stands at a masked step reaches neither states nor gradients."""
+    """A gate of −inf is closed; values at masked steps affect neither states nor gradients."""
     X, x, h0 = (y.float() for y in case.inputs(1, 4, 2, 3))
     X[..., 1] = -torch.inf
     mask = torch.tensor([[True, False, True, True]])
@@ -256,7 +258,7 @@ def test_closed_gates_and_masked_nan(case):
     [("softmax", 200.0, -200.0), ("linear", 41.0, 0.0), ("silu", 41.0, -200.0)],
 )
 def test_saturated_permutations_are_exact(gate, open_gate, shut):
-    """41 · (1 / 41) is not one in float32: signed rows must be divided."""
+    """In float32 41 · (1 / 41) is not one, so signed rows must be divided by their norm."""
     T, m = 12, 3
     gates, h0 = torch.full((1, T, 2, m, m + 1), shut), torch.randn(1, 2, m)
     state = h0
@@ -267,7 +269,7 @@ def test_saturated_permutations_are_exact(gate, open_gate, shut):
     assert torch.equal(gated_block_scan(gates, torch.randn(1, T, 2, m), h0, gate=gate)[1], state)
 
 
-def test_bad_bounds_are_refused():
+def test_bad_bounds_raise():
     X, x, _ = (y.float() for y in BLOCK.inputs(1, 5, 2, 2))
     with pytest.raises(ValueError, match="`cu_seqlens` must end at T = 5"):
         BLOCK.scan(X, x, cu_seqlens=torch.tensor([0, 9]))
@@ -286,7 +288,7 @@ def test_opcheck(name):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("layer", [BDLRU, HLRU])
 def test_export_and_layers(layer):
-    """An exported layer holds the fused op, and runs on kernels as the layer does."""
+    """An exported layer contains the fused op and runs on kernels, like the layer."""
     mixer = layer(8, 3, 2)
     program = torch.export.export(
         mixer, (torch.randn(2, 5, 8),), dynamic_shapes=({1: torch.export.Dim("time")},)
@@ -330,7 +332,7 @@ def test_self_check_fails_for_a_wrong_kernel(monkeypatch, way):
     assert "differs from plain torch by 1" in REAL_VERDICT(kind(way))
 
 
-def test_a_kernel_that_fails_falls_back_and_says_so_once(monkeypatch):
+def test_a_failing_kernel_falls_back_and_warns_once(monkeypatch):
     def broken(call, plan):
         raise RuntimeError("no compiler\nptxas: out of order")
 
@@ -340,7 +342,10 @@ def test_a_kernel_that_fails_falls_back_and_says_so_once(monkeypatch):
         gpu, "run_forward", lambda call, plan: broken(call, plan) if call.gate else real(call, plan)
     )
     X, x, h0 = (y.float() for y in BLOCK.inputs(1, 3, 2, 2))
-    message = "forward of gated_block_scan, gate softmax, m = 2, float32 failed its self-check: RuntimeError: ptxas: out of order"
+    message = (
+        "forward of gated_block_scan, gate softmax, m = 2, float32 failed its self-check: "
+        "RuntimeError: ptxas: out of order"
+    )
     with pytest.warns(UserWarning, match=message):
         h, _ = BLOCK.scan(X, x, h0)
     torch.testing.assert_close(BLOCK.scan(X, x, h0)[0], h)
@@ -351,8 +356,8 @@ def test_a_kernel_that_fails_falls_back_and_says_so_once(monkeypatch):
 
 
 @pytest.mark.parametrize("block", [True, False], ids=["block", "companion"])
-def test_contests_of_the_bench(block):
-    """What `statemix bench speed --device cuda` times runs, and moves the bytes it says."""
+def test_kernel_contests_of_the_benchmark(block):
+    """The contests of `statemix bench speed --device cuda` run, and count their bytes correctly."""
     forward, backward = kernel_contests(block, (1, 3, 2, 2))
     gates, v = (2 * 3 if block else 3) * 2 * 3, (2 * 3 if block else 3) * 2
     assert forward.moved == 4 * (gates + 2 * v)

@@ -1,4 +1,4 @@
-"""A registered gate function without a kernel runs in plain torch on all devices and in all layers."""
+"""A gate function without kernels runs in plain torch, on all devices and in all layers."""
 
 import pytest
 import torch
@@ -111,7 +111,7 @@ def test_a_gpu_falls_back_to_plain_torch_and_warns_once(recurrence, monkeypatch)
         raise AssertionError("a kernel ran")
 
     monkeypatch.setattr(gpu, "unavailable", lambda: "")
-    monkeypatch.setattr(gpu, "TOLD", set())
+    monkeypatch.setattr(gpu, "WARNED", set())
     on_gpu = Scans(gpu.supports, fail, fail)
     driver = (2, 5, 3, 2) if recurrence.is_block else (2, 5, 3)
     gates, v, dh = torch.randn(*driver, 3), torch.randn(driver), torch.randn(driver)
@@ -130,7 +130,7 @@ def test_a_gpu_falls_back_to_plain_torch_and_warns_once(recurrence, monkeypatch)
 
 
 def test_gpu_kernels_do_not_support_it(monkeypatch):
-    monkeypatch.setattr(gpu, "TOLD", set())
+    monkeypatch.setattr(gpu, "WARNED", set())
     call = ScanCall(
         Recurrence.BLOCK, "squares", torch.randn(1, 3, 1, 2, 3), torch.randn(1, 3, 1, 2)
     )

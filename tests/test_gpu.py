@@ -1,6 +1,8 @@
-"""The Triton scans without a GPU: two suites in processes of their own, and what needs neither interpreter nor compiler.
+"""The Triton scans without a GPU.
 
-All of both suites: `make test-gpu`.  On a machine with a GPU the same comparisons run there too.
+Two suites run in separate processes: one with Triton's interpreter, one with its compiler.  This
+file also tests what needs neither.  `make test-gpu` runs both suites in full.  On a machine with a
+GPU, the comparisons also run on the GPU.
 """
 
 import json
@@ -25,7 +27,7 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-def in_own_process(file: str, variables: dict[str, str]) -> None:
+def run_in_new_process(file: str, variables: dict[str, str]) -> None:
     command = [
         sys.executable,
         "-m",
@@ -52,13 +54,13 @@ def in_own_process(file: str, variables: dict[str, str]) -> None:
 @needs_triton
 @pytest.mark.timeout(900)
 def test_interpreted():
-    in_own_process("gpu_interpreted.py", {"TRITON_INTERPRET": "1", "STATEMIX_KERNELS": "off"})
+    run_in_new_process("gpu_interpreted.py", {"TRITON_INTERPRET": "1", "STATEMIX_KERNELS": "off"})
 
 
 @needs_triton
 @pytest.mark.timeout(900)
 def test_compiled():
-    in_own_process("gpu_compiled.py", {"TRITON_INTERPRET": "0"})
+    run_in_new_process("gpu_compiled.py", {"TRITON_INTERPRET": "0"})
 
 
 @pytest.mark.gpu
@@ -79,8 +81,8 @@ def test_on_a_gpu(case, m, T):
 
 
 @needs_triton
-def test_sizes_compile_nothing_anew():
-    """No argument but those that are compiled in is looked at: neither lengths nor the alignment of tensors."""
+def test_sizes_do_not_trigger_recompilation():
+    """Triton specialises on constexprs only, not on lengths or on the alignment of tensors."""
     from statemix.kernels.gpu import sweeps
 
     for kernel in (sweeps.forward, sweeps.backward, sweeps.summarise, sweeps.join):
@@ -98,7 +100,7 @@ def plan(S, T, n, m, block=True):
     return make_plan(S, T, n, m, recurrence=recurrence, processors=132, warp=32)
 
 
-def test_long_sequences_are_cut_where_processors_would_idle():
+def test_long_sequences_are_cut_if_processors_would_idle():
     assert plan(1, 65536, 128, 4).chunk == 256
     assert plan(1, 10**6, 128, 4).chunk == 1024
     assert plan(1, 128, 128, 4).chunk == 0, "too short to be cut"
@@ -120,7 +122,7 @@ def test_plans_fill_a_warp_and_never_more_than_a_row():
 
 @pytest.mark.parametrize("case", [GATED_BLOCK[0], GATED_COMPANION[0]], ids=str)
 def test_fake_tensors_on_a_gpu(case):
-    """Tracing for a GPU needs none: shapes, dtypes and device follow from the inputs."""
+    """Tracing for a GPU does not need one; shapes, dtypes and device follow from the inputs."""
     name, m = case.name.split("[")[0], 3
     with FakeTensorMode():
         X, x, h0 = (
@@ -144,11 +146,11 @@ def test_fake_tensors_on_a_gpu(case):
 
 
 @pytest.fixture
-def told(monkeypatch):
-    """Nothing has been told, and no kernel is checked; what a test withdraws comes back."""
+def fresh_verdicts(monkeypatch):
+    """Clear all warnings and verdicts, and restore the tables of kernels after the test."""
     real = gpu.unavailable
     real.cache_clear()
-    monkeypatch.setattr(gpu, "TOLD", set())
+    monkeypatch.setattr(gpu, "WARNED", set())
     monkeypatch.setattr(gpu, "VERDICTS", {})
     monkeypatch.setattr(registry, "KERNELS", dict(registry.KERNELS))
     monkeypatch.setattr(registry, "REASONS", dict(registry.REASONS))
@@ -156,8 +158,8 @@ def told(monkeypatch):
     real.cache_clear()
 
 
-@pytest.mark.usefixtures("told")
-def test_without_triton_plain_torch_says_so_once(monkeypatch):
+@pytest.mark.usefixtures("fresh_verdicts")
+def test_a_missing_triton_warns_once(monkeypatch):
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     X, x, h0 = (y.float() for y in GATED_BLOCK[0].inputs(1, 3, 2, 2))
     call = ScanCall(Recurrence.BLOCK, "softmax", X, x, h0)
@@ -170,17 +172,17 @@ def test_without_triton_plain_torch_says_so_once(monkeypatch):
     assert gpu.describe() == "Triton is not installed; pip install 'statemix[gpu]'"
 
 
-@pytest.mark.usefixtures("told")
-def test_switched_off_is_no_news(monkeypatch):
+@pytest.mark.usefixtures("fresh_verdicts")
+def test_disabled_kernels_do_not_warn(monkeypatch):
     monkeypatch.setenv("STATEMIX_KERNELS", "off")
     X, x, h0 = (y.float() for y in GATED_BLOCK[0].inputs(1, 3, 2, 2))
     assert not gpu.supports(ScanCall(Recurrence.BLOCK, "softmax", X, x, h0), "forward")
     assert gpu.describe() == "switched off by STATEMIX_KERNELS=off"
 
 
-@pytest.mark.usefixtures("told")
-def test_info_names_kernels_that_fail(monkeypatch, capsys):
-    """A machine whose compiler is broken: every scan is checked, and computed by plain torch."""
+@pytest.mark.usefixtures("fresh_verdicts")
+def test_info_lists_failed_kernels(monkeypatch, capsys):
+    """With a broken compiler, every kernel is checked, and scans that fail use plain torch."""
     monkeypatch.setattr(gpu, "unavailable", lambda: "")
     monkeypatch.setattr(gpu, "verdict", lambda kind: "no ptxas" if kind.recurrence.is_block else "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -216,7 +218,7 @@ def test_lags_of_a_masked_companion_scan_are_its_entering_states():
     mask = random_mask(1, 6, 1)
     h, _ = case.scan(X, x, h0, mask=mask)
     call = ScanCall(Recurrence.COMPANION, "softmax", X, x, h0, mask=mask)
-    lags = gpu.broken_lags(call, h)
+    lags = gpu.masked_lags(call, h)
     for t in range(6):
         _, entering = case.scan(X[:, :t], x[:, :t], h0, mask=mask[:, :t])
         torch.testing.assert_close(lags[:, t], entering)

@@ -1,1 +1,1 @@
-"""From a scan or a layer to the device that computes it: registered ops, their kernels, and the choice between them."""
+"""Dispatch: the ops of scans and layers, the kernels of each device, and the choice of a kernel."""

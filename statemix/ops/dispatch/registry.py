@@ -1,15 +1,16 @@
-"""Registering a scan with torch: schema, plain body, fake, gradient, and a kernel slot for each device.
+"""Registration of ops with torch: schema, plain body, fake, gradient, and kernels by device.
 
-A scan is two ops.  With X the transition (A, a, or gates) and x its driver (b or v),
+A scan is two ops. With X the transition (A, a, or gates) and x its driver (b or v),
 
     h, h_final = statemix::name          (X, x, h0, sequences)
     dX, dx, dh0 = statemix::name_backward(dh, dh_final, X, h, h0, sequences)
 
-dX and dx are returned in the dtypes of X and h, so that no kernel writes more than is kept.  The ops of a gated scan have `gate` as
-their last argument, and its backward op reads x before h.
+dX has the dtype of X, and dx that of h, so that kernels write gradients in their final dtype. The
+ops of a gated scan take `gate` as their last argument, and its backward op also takes x, before h.
 
-The plain bodies serve every device; `register_kernel` puts a faster one in front, and torch's dispatcher chooses.  If the gradient
-itself needs a graph, the backward runs in differentiable torch instead.
+The plain bodies run on every device. `register_kernel` adds a kernel for one device, and torch's
+dispatcher chooses. If the gradient itself needs a graph, the backward pass runs in differentiable
+torch instead.
 """
 
 from collections.abc import Callable
@@ -59,7 +60,11 @@ Adjoint = Callable[..., Gradients]  # from (dh, dh_final, X, h, h0, sequences), 
 
 @dataclass(frozen=True)
 class Scan:
-    """One registered scan without gate function: call it for (h, h_final), or its `backward` for (dX, dx, dh0)."""
+    """A registered scan without a gate function.
+
+    h, h_final = scan(X, x, h0, sequences)
+    dX, dx, dh0 = scan.backward(dh, dh_final, X, h, h0, sequences)
+    """
 
     name: str
     body: Callable[[Tensor, Tensor, Tensor | None, Sequences], Pair]
@@ -87,7 +92,7 @@ class Scan:
 
 
 def in_transform() -> bool:
-    """True inside torch.func or forward-mode differentiation, for which registered ops have no rule but plain torch has."""
+    """True inside torch.func or forward-mode differentiation, which run plain torch, not ops."""
     if torch.compiler.is_compiling():
         return False
     return (
@@ -98,7 +103,7 @@ def in_transform() -> bool:
 def define_scan(
     name: str, body: Callable[..., Pair], adjoint: Adjoint, differentiable_adjoint: Adjoint
 ) -> Scan:
-    """Register both ops of a scan without gate function."""
+    """Register both ops of a scan without a gate function."""
     scan = Scan(name, body, differentiable_adjoint)
     register_ops(name, body, adjoint, scan.backward, gated=False)
     return scan
@@ -112,9 +117,10 @@ def register_ops(
     *,
     gated: bool,
 ) -> None:
-    """Register a scan and its backward op, and connect them by `backward`.
+    """Register a scan and its backward op, with `backward` as the gradient of the scan.
 
-    A gated scan has the name of its gate function as the last argument, and its adjoint reads the driver too.
+    A gated scan takes the name of its gate function as the last argument, and its adjoint also
+    takes the driver.
     """
 
     def scan_body(X, x, h0, cu_seqlens, mask, reverse, *gate):
@@ -164,7 +170,7 @@ def register_ops(
 
 
 def define_op(name: str, schema: str, body: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """Register `statemix::name`, computed by `body` on every device without a kernel."""
+    """Register `statemix::name`; `body` computes it on every device without a kernel."""
     qualified = f"{NAMESPACE}::{name}"
     torch.library.define(qualified, schema, tags=(torch.Tag.pt2_compliant_tag,))
     torch.library.impl(qualified, "CompositeExplicitAutograd", body)
@@ -180,7 +186,7 @@ def define_gradient(
 
 
 def register_kernel(name: str, device: str, kernel: Callable[..., Any], label: str) -> None:
-    """Let `kernel`, called with the op's own arguments, compute `statemix::name` on `device`."""
+    """Register `kernel`, called with the arguments of the op, for `statemix::name` on `device`."""
     if name not in OPS:
         raise ValueError(f"Unknown op {name!r}. Available: {', '.join(OPS)}.")
     if device not in DEVICES:
@@ -200,7 +206,7 @@ def cast_each(
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """The code that computes an op on a device, and why."""
+    """The code that computes an op on a device, and the reason."""
 
     op: str
     device: str
@@ -209,7 +215,7 @@ class KernelChoice:
 
 
 def kernel_choices() -> list[KernelChoice]:
-    """The code that computes each op on each device of this machine."""
+    """The code that computes each op, for each device of this machine."""
     devices = [device for device in DEVICES if device == "cpu" or torch.cuda.is_available()]
     return [_choose(op, device) for op in OPS for device in devices]
 
@@ -228,7 +234,7 @@ def withdraw(name: str, device: str, reason: str) -> None:
 
 
 def cpu_library() -> str:
-    """The compiled library in use, or why there is none."""
+    """The compiled CPU library in use, or the reason why there is none."""
     library = load()
     if isinstance(library, Missing):
         return library.reason

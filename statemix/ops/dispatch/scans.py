@@ -1,7 +1,7 @@
-"""A device's compiled scans in front of the plain ones.
+"""Registration of a device's kernels for all scans, with the plain bodies as the fallback.
 
-Kernels compute in float32, for inputs in float32, bfloat16 and float16.  float64, and the sizes and gate functions that a device
-does not support, run the op's plain body.
+Kernels compute in float32, for inputs in float32, bfloat16 and float16. The plain body of the op
+runs for float64, and for sizes and gate functions that the device's kernels do not support.
 """
 
 from collections.abc import Callable
@@ -29,13 +29,18 @@ __all__ = [
 
 
 def op_name(recurrence: Recurrence, gate: str | None) -> str:
-    """The name of the op that computes a recurrence, with a gate function or without."""
+    """The name of the op that computes a recurrence, with or without a gate function."""
     return f"{'' if gate is None else 'gated_'}{recurrence.value}_scan"
 
 
 @dataclass(frozen=True)
 class Scans:
-    """A device's kernels: `supports(call, way)`, (h, final) of a call, and (dX, dx, dh0) from (call, h, dh, dh_final)."""
+    """The kernels of a device.
+
+    supports(call, way)                                  True if there is a kernel
+    h, final = forward(call)
+    dX, dx, dh0 = backward(call, h, dh, dh_final)
+    """
 
     supports: Callable[[ScanCall, str], bool]
     forward: Callable[[ScanCall], Pair]
@@ -43,7 +48,7 @@ class Scans:
 
 
 def register_scans(device: str, scans: Scans, label: str) -> None:
-    """Put `scans` in front of the plain bodies of all eight ops on `device`."""
+    """Register `scans` as the kernels of all eight ops on `device`."""
     for recurrence in Recurrence:
         name = op_name(recurrence, None)
         forward = _forward(scans, recurrence)
@@ -72,7 +77,8 @@ def _backwards(
         return run_backward(scans, call, h, dh, dh_final)
 
     def ungated(dh, dh_final, X, h, h0, cu_seqlens, mask, reverse):
-        # With given coefficients no gradient depends on the driver; h has its shape and replaces it.
+        # Without a gate function, no gradient depends on the driver. h, which has the same shape,
+        # takes its place in the call.
         return gated(dh, dh_final, X, h, h, h0, cu_seqlens, mask, reverse, None)
 
     return ungated, gated
