@@ -13,10 +13,11 @@ from texts import little_data, write_texts
 from statemix.cli import main
 from statemix.commands.views.lm_prepare import name_of
 from statemix.data import collate, open_data
+from statemix.data.batches import epoch_order, windows_of_step
 from statemix.data.prepare import PrepareConfig, cut_of, prepare
 from statemix.data.sources import PACKAGES, open_source
 from statemix.data.tokenizer import EOT, load_tokenizer, train_bpe
-from statemix.data.tokens import Piece, epoch_order, windows_of_step
+from statemix.data.tokens import Piece
 from statemix.lm.ngram import bytes_of, documents_of
 
 pytest.importorskip(
@@ -392,7 +393,7 @@ def test_tokenizers(tmp_path, data):
     assert (tmp_path / "out" / "tokenizer.json").read_text() == data.tokenizer.read_text()
     with pytest.raises(
         ValueError,
-        match="has none of <end> to end a document with. Name its own with --end-of-text",
+        match="has no end-of-text token among <end>. Name its own with --end-of-text",
     ):
         prepare(
             open_source(str(texts)),
@@ -477,7 +478,7 @@ def test_errors_name_damaged_data(tmp_path):
     shard.write_bytes(whole)
     starts[::-1].tofile(data.directory / "train-00000.docs")
     with pytest.raises(
-        ValueError, match="train-00000.docs is damaged: documents must begin one after the other"
+        ValueError, match="train-00000.docs is damaged: the starts of documents must be increasing"
     ):
         data.split("train")
     path = data.directory / "data.json"

@@ -5,9 +5,9 @@ In the token stream of a split, the end-of-text token E precedes each document,
     E d d d E d d E d d d d E
 
 and one more E ends each shard, so that every token and every end of a document is predicted from a
-context.  A hash of the text decides the split of a document: the same documents are always held out,
-and duplicates are never in both splits.  All files are written to a temporary directory, which is
-renamed when it is complete.
+context. A hash of the text decides the split of a document: the same documents are always held
+out, and duplicates are never in both splits. All files are written to a temporary directory, which
+is renamed when it is complete.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PrepareConfig", "Report", "cut_of", "prepare"]
 
-BATCH = 256  # documents encoded at a time
+_BATCH = 256  # documents encoded at a time
 Report = Callable[[str, int, int | None], None]
 
 
@@ -71,7 +71,7 @@ class PrepareConfig:
 
 
 @dataclass(frozen=True)
-class Survey:
+class _Survey:
     """Statistics of a source, and the hashes of the documents to hold out."""
 
     documents: int
@@ -81,26 +81,24 @@ class Survey:
 
 
 def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) -> Meta:
-    """Encode `source` and write it to the directory `out`, which must not exist."""
+    """Encode `source` and write it to the new directory `out`."""
     if out.exists():
         raise ValueError(
             f"{out} exists already, and nothing is overwritten. Choose another --out, or delete it."
         )
     out.parent.mkdir(parents=True, exist_ok=True)
-    survey = look_at(source, config.validation, report)
+    survey = _look_at(source, config.validation, report)
     if config.tokenizer is None:
-        training = (
-            text for split, text in divided(source, survey, config.validation) if split == "train"
-        )
-        tokenizer = train_bpe(
-            counted(training, "training a tokenizer", survey.documents, report), config.vocab
-        )
+        documents = _divided(source, survey, config.validation)
+        training = (text for split, text in documents if split == "train")
+        counted = _counted(training, "training a tokenizer", survey.documents, report)
+        tokenizer = train_bpe(counted, config.vocab)
     else:
         tokenizer = load_tokenizer(config.tokenizer)
     tokenizer.encode_special_tokens = True
     part = Path(tempfile.mkdtemp(prefix=f"{out.name}.", suffix=".part", dir=out.parent))
     try:
-        meta = encode(source, survey, config, tokenizer, part, report)
+        meta = _encode(source, survey, config, tokenizer, part, report)
         tokenizer.save(str(part / TOKENIZER))
         (part / META).write_text(json.dumps(asdict(meta), indent=1) + "\n")
         part.chmod(0o755)
@@ -110,32 +108,30 @@ def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) ->
     return meta
 
 
-def look_at(source: Source, share: float, report: Report) -> Survey:
+def _look_at(source: Source, share: float, report: Report) -> _Survey:
     """Read the whole source once, so that errors occur before anything is written."""
     hashes = []
     empty = 0
-    for text in counted(source.read(), "reading", None, report):
+    for text in _counted(source.read(), "reading", None, report):
         if text.strip():
-            hashes.append(hash_of(text))
+            hashes.append(_hash_of(text))
         else:
             empty += 1
     if not hashes:
-        raise ValueError(
-            f"{source.name} holds no text"
-            + (f": {empty} documents, all of them empty." if empty else ".")
-        )
+        reason = f": {empty} documents, all of them empty." if empty else "."
+        raise ValueError(f"{source.name} holds no text{reason}")
     unique = np.unique(np.array(hashes, dtype=np.uint64))
     count = min(max(1, round(share * len(unique))), len(unique) - 1)  # keep one to train on
     held_out = unique[:count]
-    return Survey(len(hashes), empty, frozenset(held_out.tolist()), single=len(unique) == 1)
+    return _Survey(len(hashes), empty, frozenset(held_out.tolist()), single=len(unique) == 1)
 
 
-def hash_of(text: str) -> int:
+def _hash_of(text: str) -> int:
     """Hash a text to 64 bits."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
-def divided(source: Source, survey: Survey, share: float) -> Iterator[tuple[str, str]]:
+def _divided(source: Source, survey: _Survey, share: float) -> Iterator[tuple[str, str]]:
     """Yield (split, text) for each document that is not empty."""
     for text in source.read():
         if not text.strip():
@@ -144,22 +140,23 @@ def divided(source: Source, survey: Survey, share: float) -> Iterator[tuple[str,
             cut = cut_of(text, share)
             yield from (("train", text[:cut]), ("validation", text[cut:]))
             return
-        yield ("validation" if hash_of(text) in survey.held_out else "train"), text
+        yield ("validation" if _hash_of(text) in survey.held_out else "train"), text
 
 
 def cut_of(text: str, share: float) -> int:
-    """Find where to split a single text, preferably at the start of a line before the exact share."""
+    """Where to split a single text, preferably at the start of a line before the exact share."""
     cut = max(1, int(len(text) * (1 - share)))
     if cut >= len(text):
         raise ValueError(
-            f"A single document of {len(text)} characters is too short to hold a share of {share} out."
+            f"A single document of {len(text)} characters is too short to hold out a share of "
+            f"{share}."
         )
     near = min(cut, len(text) - cut) // 2  # neither part may lose more than half
     line = text.rfind("\n", max(1, cut - near - 1), cut) + 1
     return line or cut
 
 
-def counted(texts: Iterator[str], stage: str, total: int | None, report: Report) -> Iterator[str]:
+def _counted(texts: Iterator[str], stage: str, total: int | None, report: Report) -> Iterator[str]:
     """Yield the texts unchanged and report their number."""
     for i, text in enumerate(texts, start=1):
         report(stage, i, total)
@@ -167,7 +164,7 @@ def counted(texts: Iterator[str], stage: str, total: int | None, report: Report)
 
 
 @dataclass
-class Writer:
+class _Writer:
     """Writes the shards of one split."""
 
     directory: Path
@@ -207,9 +204,9 @@ class Writer:
         return SplitMeta(self.bytes, tuple(self.shards))
 
 
-def encode(
+def _encode(
     source: Source,
-    survey: Survey,
+    survey: _Survey,
     config: PrepareConfig,
     tokenizer: "Tokenizer",
     part: Path,
@@ -220,12 +217,12 @@ def encode(
     eot = find_eot(tokenizer, config.end_of_text)
     dtype = np.dtype("<u2" if vocab <= 1 << 16 else "<u4")
     writers = {
-        name: Writer(part, name, dtype, eot, config.shard_tokens)
+        name: _Writer(part, name, dtype, eot, config.shard_tokens)
         for name in ("train", "validation")
     }
-    documents = divided(source, survey, config.validation)
+    documents = _divided(source, survey, config.validation)
     done = 0
-    while batch := list(islice(documents, BATCH)):
+    while batch := list(islice(documents, _BATCH)):
         encoded = tokenizer.encode_batch_fast([text for _, text in batch], add_special_tokens=False)
         for (split, text), encoding in zip(batch, encoded, strict=True):
             writers[split].add(text, encoding.ids)
@@ -233,13 +230,11 @@ def encode(
         report("encoding", done, survey.documents)
     for writer in writers.values():
         writer.flush()
-    highest = max(
-        int(np.fromfile(part / f"{s.name}.bin", dtype).max())
-        for s in chain(*(w.shards for w in writers.values()))
-    )
+    shards = [shard for writer in writers.values() for shard in writer.shards]
+    highest = max(int(np.fromfile(part / f"{shard.name}.bin", dtype).max()) for shard in shards)
     if highest >= vocab:
         raise ValueError(
-            f"The tokenizer gave the token {highest}, beyond its own vocabulary of {vocab}."
+            f"The tokenizer returned the token {highest}, outside its own vocabulary of {vocab}."
         )
     splits = {name: writer.meta() for name, writer in writers.items()}
     return Meta(VERSION, source.name, vocab, eot, dtype.str, splits, survey.empty)

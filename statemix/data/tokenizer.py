@@ -1,7 +1,7 @@
 """Tokenizers: load one from a file or from the hub, or train a byte-level BPE on the text.
 
 A byte-level BPE can encode any text without unknown tokens, so bits per byte are comparable across
-vocabularies.  With 257 tokens it has no merges, and the model works on bytes.  Special tokens that
+vocabularies. With 257 tokens it has no merges, and the model works on bytes. Special tokens that
 occur literally in a text are encoded as ordinary text.
 """
 
@@ -16,16 +16,17 @@ __all__ = ["EOT", "KNOWN_EOT", "find_eot", "load_tokenizer", "train_bpe"]
 
 EOT = "<|endoftext|>"
 KNOWN_EOT = (EOT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
-SMALLEST = 257  # 256 bytes and the end-of-text token
+_SMALLEST = 257  # 256 bytes and the end-of-text token
 
 
 def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
     """Train a byte-level BPE with at most `vocab` tokens; token 0 is the end-of-text token."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-    if vocab < SMALLEST:
+    if vocab < _SMALLEST:
         raise ValueError(
-            f"A byte-level vocabulary has at least {SMALLEST} tokens, 256 bytes and {EOT}: got --vocab {vocab}."
+            f"A byte-level vocabulary has at least {_SMALLEST} tokens, 256 bytes and {EOT}: "
+            f"got --vocab {vocab}."
         )
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -39,14 +40,14 @@ def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
 
 
 def load_tokenizer(name: str) -> "Tokenizer":
-    """Load a tokenizer from a file, a directory or the Hugging Face hub, without truncation or padding."""
-    tokenizer = find_tokenizer(name)
+    """Load a tokenizer from a file, a directory or the hub, without truncation or padding."""
+    tokenizer = _find_tokenizer(name)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
-def find_tokenizer(name: str) -> "Tokenizer":
+def _find_tokenizer(name: str) -> "Tokenizer":
     """Load a tokenizer as it was saved; it may truncate and pad."""
     from tokenizers import Tokenizer
 
@@ -56,7 +57,7 @@ def find_tokenizer(name: str) -> "Tokenizer":
     if path.exists():
         try:
             return Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower type
             raise ValueError(
                 f"{path} is not a tokenizer that the package `tokenizers` can read: {error}"
             ) from error
@@ -68,7 +69,7 @@ def find_tokenizer(name: str) -> "Tokenizer":
         return Tokenizer.from_pretrained(name)
     except Exception as error:
         raise ValueError(
-            f"The tokenizer {name!r} is no file, and was not found on the hub by that name: {error}"
+            f"The tokenizer {name!r} is not a file, and was not found on the hub: {error}"
         ) from error
 
 
@@ -80,5 +81,6 @@ def find_eot(tokenizer: "Tokenizer", name: str | None) -> int:
         if token is not None:
             return token
     raise ValueError(
-        f"The tokenizer has none of {', '.join(candidates)} to end a document with. Name its own with --end-of-text."
+        f"The tokenizer has no end-of-text token among {', '.join(candidates)}. "
+        "Name its own with --end-of-text."
     )

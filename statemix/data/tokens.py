@@ -1,50 +1,40 @@
-"""Memory-mapped tokens and batches: the data of step s depends only on the seed and on s.
+"""A prepared text: a directory with memory-mapped shards of tokens.
 
-A split is cut into windows of T + 1 tokens that overlap by one: the last target of a window is the
-first input of the next.  Each epoch has a different random order of the windows, and step s of a run
-reads the s-th batch in that order.  The ranks divide the batch among them, so a run can resume with
-another number of ranks, and its position in the data is the step.
-
-A window may contain several documents.  They are then packed: `cu_seqlens` holds the start of each,
-and no state crosses from one document to the next.
+data.json             a `Meta`
+tokenizer.json        the tokenizer that encoded the text
+train-00000.bin       the tokens of a shard
+train-00000.docs      the positions at which its documents start
 """
 
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 __all__ = [
     "META",
     "TOKENIZER",
     "VERSION",
-    "Batch",
     "Meta",
     "Piece",
+    "Shard",
     "ShardMeta",
     "Split",
     "SplitMeta",
     "TokenData",
     "check_ids",
-    "collate",
-    "epoch_order",
     "hash_of_tokens",
     "open_data",
-    "windows_of_step",
 ]
 
 META = "data.json"
 TOKENIZER = "tokenizer.json"
 VERSION = 1
-DTYPES = ("<u2", "<u4")
-VERIFIED = 1 << 28  # hashes are verified for data of at most this many bytes
-SPLITS = ("train", "validation")
+_DTYPES = ("<u2", "<u4")
+_VERIFIED = 1 << 28  # hashes are verified for data of at most this many bytes
 
 
 @dataclass(frozen=True)
@@ -128,7 +118,7 @@ class Split:
     meta: SplitMeta
 
     def count(self, length: int) -> int:
-        """Count the full windows of `length` inputs."""
+        """The number of full windows of `length` inputs."""
         return sum((len(shard.tokens) - 1) // length for shard in self.shards)
 
     def window(self, index: int, length: int) -> Piece:
@@ -164,7 +154,8 @@ def check_ids(split: Split, vocab: int) -> None:
         if largest >= vocab:
             name = getattr(shard.tokens, "filename", "")
             raise ValueError(
-                f"The shard {name} has the token id {largest}, but its text has {vocab} tokens. Copy it again: it is damaged."
+                f"The shard {name} has the token id {largest}, but its text has {vocab} tokens. "
+                "Copy it again: it is damaged."
             )
 
 
@@ -180,13 +171,9 @@ class TokenData:
         if name not in self.meta.splits:
             raise ValueError(f"Unknown split {name!r}. Available: {', '.join(self.meta.splits)}.")
         meta = self.meta.splits[name]
-        return Split(
-            tuple(
-                open_shard(self.directory, shard, np.dtype(self.meta.dtype))
-                for shard in meta.shards
-            ),
-            meta,
-        )
+        dtype = np.dtype(self.meta.dtype)
+        shards = (_open_shard(self.directory, shard, dtype) for shard in meta.shards)
+        return Split(tuple(shards), meta)
 
     def verify(self) -> None:
         """Compare the tokens with their hashes, unless there are too many to read quickly."""
@@ -194,13 +181,14 @@ class TokenData:
             shard for split in self.meta.splits.values() for shard in split.shards if shard.hash
         ]
         dtype = np.dtype(self.meta.dtype)
-        if sum(shard.tokens for shard in shards) * dtype.itemsize > VERIFIED:
+        if sum(shard.tokens for shard in shards) * dtype.itemsize > _VERIFIED:
             return
         for shard in shards:
-            if hash_of_tokens(open_shard(self.directory, shard, dtype).tokens) != shard.hash:
+            if hash_of_tokens(_open_shard(self.directory, shard, dtype).tokens) != shard.hash:
                 path = self.directory / f"{shard.name}.bin"
                 raise ValueError(
-                    f"The shard {path} is damaged: the hash of its tokens does not match. Copy it again."
+                    f"The shard {path} is damaged: the hash of its tokens does not match. "
+                    "Copy it again."
                 )
 
     @property
@@ -219,29 +207,33 @@ def open_data(directory: Path) -> TokenData:
     path = directory / META
     if not path.is_file():
         raise FileNotFoundError(
-            f"{directory} holds no prepared text: it has no {META}. Make one with `statemix lm prepare`."
+            f"{directory} holds no prepared text: it has no {META}. "
+            "Make one with `statemix lm prepare`."
         )
     try:
-        meta = meta_from_dict(json.loads(path.read_text()))
+        meta = _meta_from_dict(json.loads(path.read_text()))
         newer = meta.version > VERSION
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error}. Prepare the text again.") from error
     if newer:
         raise ValueError(
-            f"{path} was written by a newer statemix (version {meta.version}, this one reads {VERSION}). Upgrade statemix."
+            f"{path} was written by a newer statemix (version {meta.version}, "
+            f"this one reads {VERSION}). Upgrade statemix."
         )
-    if meta.dtype not in DTYPES:
+    if meta.dtype not in _DTYPES:
         raise ValueError(
-            f"{path} is damaged: tokens must be of the dtype {' or '.join(DTYPES)}, got {meta.dtype!r}. Prepare the text again."
+            f"{path} is damaged: tokens must be of the dtype {' or '.join(_DTYPES)}, "
+            f"got {meta.dtype!r}. Prepare the text again."
         )
     if not (directory / TOKENIZER).is_file():
         raise FileNotFoundError(
-            f"{directory} has no {TOKENIZER}. Put the tokenizer that encoded its shards there, or prepare the text again."
+            f"{directory} has no {TOKENIZER}. Copy the tokenizer that encoded its shards there, "
+            "or prepare the text again."
         )
     return TokenData(directory, meta)
 
 
-def meta_from_dict(data: dict[str, Any]) -> Meta:
+def _meta_from_dict(data: dict[str, Any]) -> Meta:
     splits = {
         name: SplitMeta(split["bytes"], tuple(ShardMeta(**shard) for shard in split["shards"]))
         for name, split in data["splits"].items()
@@ -257,7 +249,7 @@ def meta_from_dict(data: dict[str, Any]) -> Meta:
     )
 
 
-def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
+def _open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
     """Check that a shard is complete and map it into memory."""
     paths = (directory / f"{meta.name}.bin", directory / f"{meta.name}.docs")
     for path, size in zip(paths, (meta.tokens * dtype.itemsize, meta.documents * 8), strict=True):
@@ -267,63 +259,13 @@ def open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:
             )
         if path.stat().st_size != size:
             raise ValueError(
-                f"The shard {path} is truncated or damaged: expected {size:,} bytes, got {path.stat().st_size:,}. Copy it again."
+                f"The shard {path} is truncated or damaged: expected {size:,} bytes, "
+                f"got {path.stat().st_size:,}. Copy it again."
             )
     starts = np.fromfile(paths[1], "<i8")
     if len(starts) and (starts[0] < 0 or starts[-1] >= meta.tokens or (np.diff(starts) <= 0).any()):
         raise ValueError(
-            f"The shard {paths[1]} is damaged: documents must begin one after the other. Copy it again."
+            f"The shard {paths[1]} is damaged: the starts of documents must be increasing "
+            "positions. Copy it again."
         )
     return Shard(np.memmap(paths[0], dtype, mode="r"), starts)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Inputs and targets (B, T), or packed (1, sum of lengths) with the bounds `cu_seqlens`."""
-
-    tokens: Tensor
-    targets: Tensor
-    cu_seqlens: Tensor | None
-
-    def to(self, device: torch.device) -> "Batch":
-        return Batch(
-            self.tokens.to(device),
-            self.targets.to(device),
-            None if self.cu_seqlens is None else self.cu_seqlens.to(device),
-        )
-
-
-def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
-    """Make a batch of pieces, packed if lengths differ or if documents start inside a piece.
-
-    Args:
-        reset: start every document with a fresh state; otherwise the state carries over from one
-            document of a piece to the next.
-    """
-    lengths = [len(piece.tokens) - 1 for piece in pieces]
-    inputs = np.stack if len(set(lengths)) == 1 else np.concatenate
-    tokens, targets = (
-        torch.from_numpy(inputs([p.tokens[part].astype(np.int64) for p in pieces]))
-        for part in (np.s_[:-1], np.s_[1:])
-    )
-    if len(set(lengths)) == 1 and not (reset and any(len(piece.starts) for piece in pieces)):
-        return Batch(tokens, targets, None)
-    bounds = [0]
-    end = 0
-    for piece, length in zip(pieces, lengths, strict=True):
-        bounds += [end + int(start) for start in piece.starts] if reset else []
-        end += length
-        bounds.append(end)
-    return Batch(tokens.reshape(1, -1), targets.reshape(1, -1), torch.tensor(bounds))
-
-
-def windows_of_step(step: int, batch: int, count: int, seed: int) -> np.ndarray:
-    """Return the indices of the windows of one step, given the number of windows `count`."""
-    positions = np.arange(step * batch, (step + 1) * batch)
-    return np.array([epoch_order(seed, int(p) // count, count)[p % count] for p in positions])
-
-
-@lru_cache(maxsize=2)
-def epoch_order(seed: int, epoch: int, count: int) -> np.ndarray:
-    """Draw the permutation of the windows for an epoch."""
-    return np.random.default_rng([seed, epoch]).permutation(count)

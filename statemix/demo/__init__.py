@@ -16,8 +16,11 @@ from statemix.train.trained import load_trained
 
 __all__ = ["train_panels"]
 
-LONG = {"s3": 100, "cycle_nav": 100}
-TITLES = {"s3": "products of permutations of three things", "cycle_nav": "walks on a cycle of five"}
+_LONG = {"s3": 100, "cycle_nav": 100}
+_TITLES = {
+    "s3": "products of permutations of three things",
+    "cycle_nav": "walks on a cycle of five",
+}
 
 
 def train_panels(models: list[DemoCell], workers: int, observe: Observer) -> list[Panel]:
@@ -36,26 +39,26 @@ def train_panels(models: list[DemoCell], workers: int, observe: Observer) -> lis
         configs = [cell.config for cell in models]
         ledger = Ledger(folder / "ledger.jsonl")
         sweep(configs, ledger, folder, engine="local", workers=workers, observe=collect)
-        return [look_at(cell, folder, curves[cell.config.id]) for cell in models]
+        return [_look_at(cell, folder, curves[cell.config.id]) for cell in models]
 
 
-def look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Panel:
+def _look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Panel:
     """Evaluate a trained model at both lengths, and collect its eigenvalues."""
     config, task, model = load_trained(folder / cell.config.id)
     length = config.length or task.length
     short, long = (
         measure_accuracy(model, task.examples(1000, T, np.random.default_rng([7, T])), task.classes)
-        for T in (length, LONG[config.task])
+        for T in (length, _LONG[config.task])
     )
     spectrum = collect_eigenvalues(model, task, length, count=16)
     points = spectrum[0].flatten().numpy() if spectrum else np.empty(0, dtype=complex)
     return Panel(
-        TITLES[config.task],
+        _TITLES[config.task],
         cell.label,
         cell.states,
         length,
         short.token,
-        LONG[config.task],
+        _LONG[config.task],
         long.token,
         curve,
         points,

@@ -20,17 +20,16 @@ class DemoCell:
     config: RunConfig
 
 
-def bdlru(task: RunConfig, states: int, m: int) -> DemoCell:
-    model = replace(task.model, mixer="bdlru", options={"n_blocks": states // m, "block_size": m})
-    return DemoCell(f"BD-LRU, blocks of {m}", states, replace(task, model=model))
+def _bdlru(task: RunConfig, states: int, m: int) -> DemoCell:
+    options = {"n_blocks": states // m, "block_size": m}
+    return _cell(task, f"BD-LRU, blocks of {m}", states, "bdlru", options)
 
 
-def other(
+def _cell(
     task: RunConfig, label: str, states: int, mixer: str, options: dict[str, int]
 ) -> DemoCell:
-    return DemoCell(
-        label, states, replace(task, model=replace(task.model, mixer=mixer, options=options))
-    )
+    model = replace(task.model, mixer=mixer, options=options)
+    return DemoCell(label, states, replace(task, model=model))
 
 
 def cells(seed: int) -> list[DemoCell]:
@@ -49,14 +48,14 @@ def cells(seed: int) -> list[DemoCell]:
         shared, task="cycle_nav", length=24, lr=1e-2, model=replace(shared.model, width=64)
     )
     return [
-        bdlru(s3, 24, 1),
-        bdlru(s3, 96, 1),
-        bdlru(s3, 24, 2),
-        bdlru(s3, 24, 3),
-        other(s3, "H-LRU of order 3", 24, "hlru", {"n_channels": 8, "order": 3}),
-        other(s3, "LSTM", 24, "lstm", {"hidden": 24}),
-        bdlru(walk, 40, 1),
-        bdlru(walk, 160, 1),
-        bdlru(walk, 40, 4),
-        bdlru(walk, 40, 5),
+        _bdlru(s3, 24, 1),
+        _bdlru(s3, 96, 1),
+        _bdlru(s3, 24, 2),
+        _bdlru(s3, 24, 3),
+        _cell(s3, "H-LRU of order 3", 24, "hlru", {"n_channels": 8, "order": 3}),
+        _cell(s3, "LSTM", 24, "lstm", {"hidden": 24}),
+        _bdlru(walk, 40, 1),
+        _bdlru(walk, 160, 1),
+        _bdlru(walk, 40, 4),
+        _bdlru(walk, 40, 5),
     ]

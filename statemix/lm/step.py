@@ -18,8 +18,9 @@ from torch.distributed.tensor import DTensor
 
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import Split, TokenData, collate, open_data
+from statemix.data.batches import Batch, windows_of_step
 from statemix.data.tokenizer import load_tokenizer
-from statemix.data.tokens import META, Batch, check_ids, windows_of_step
+from statemix.data.tokens import META, check_ids
 from statemix.lm.measure import autocast, flops_per_token, measure_peak
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
 from statemix.lm.result import StepReport

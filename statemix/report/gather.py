@@ -1,6 +1,6 @@
 """Gather the runs of each experiment's cells from the ledger.
 
-A place is a row and a column of an experiment. Its runs are grouped by recipe.  A recipe is
+A place is a row and a column of an experiment. Its runs are grouped by recipe. A recipe is
 represented by the test accuracy of the run with the best validation accuracy, over all learning
 rates, with the mean and deviation over all seeds at that rate. A place is represented by the
 recipe whose run has the best validation accuracy. Runs of the paper's size (`--scale paper`) form

@@ -1,1 +1,1 @@
-"""A run on disk: its layout, atomic files, lock, metrics, checkpoint, result, plugins and trackers."""
+"""The files of a run, and what writes them: checkpoints, metrics, results, locks, trackers."""

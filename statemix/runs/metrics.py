@@ -12,7 +12,7 @@ __all__ = ["Metrics", "read_metrics"]
 
 
 class Metrics:
-    """The file `path`, which starts with `lines`: those before the checkpoint that a run resumes from.
+    """The file `path`, which starts with `lines`: those up to the checkpoint of a resumed run.
 
     A rank that does not write (`writes=False`) leaves the file alone.
     """
