@@ -1,1 +1,1 @@
-"""Device code: imported by ops alone, and importing nothing of the package above it."""
+"""Device code, which only `ops` imports; it imports nothing from the package above."""

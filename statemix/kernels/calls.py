@@ -1,7 +1,8 @@
-"""The arguments of a scan and of a layer, as every device's kernels read them.
+"""The arguments of a scan and of a layer, as the kernels of every device read them.
 
-The block recurrence reads X (B, T, n, m, c) and x (B, T, n, m), the companion recurrence X (B, T, n, c) and x (B, T, n).
-Without a gate function X holds coefficients (c = m), with one it holds raw gates (c = m + 1).
+The block recurrence reads X (B, T, n, m, c) and x (B, T, n, m); the companion recurrence reads X
+(B, T, n, c) and x (B, T, n). Without a gate function, X contains coefficients (c = m). With a gate
+function, X contains raw gates (c = m + 1).
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ __all__ = ["Recurrence", "ScanCall", "Weights"]
 
 
 class Recurrence(Enum):
-    """Which linear recurrence a scan or a layer runs."""
+    """The linear recurrence of a scan or a layer."""
 
     BLOCK = "block"
     COMPANION = "companion"
@@ -26,13 +27,13 @@ class Recurrence(Enum):
         return self is Recurrence.BLOCK
 
     def rows(self, m: int) -> int:
-        """Rows of gates in a block of m states, or in a channel of order m."""
+        """Number of rows of gates in a block of m states, or in a channel of order m."""
         return m if self.is_block else 1
 
 
 @dataclass(frozen=True)
 class ScanCall:
-    """One call of a scan: the recurrence, the gate function if X holds raw gates, and the op's arguments."""
+    """One call of a scan: the recurrence, the gate function (or None), and the op's arguments."""
 
     recurrence: Recurrence
     gate: str | None
@@ -50,7 +51,7 @@ class ScanCall:
 
     @property
     def count(self) -> int:
-        """S: the batch size, or the number of packed sequences."""
+        """S: the batch size or the number of packed sequences."""
         return self.x.shape[0] if self.cu_seqlens is None else self.cu_seqlens.shape[0] - 1
 
     def empty_states(self) -> Tensor:
@@ -59,14 +60,14 @@ class ScanCall:
 
     def contiguous(self, dtype: torch.dtype | None = None) -> "ScanCall":
         """The same call with contiguous tensors, X, x and h0 in `dtype` if one is given."""
-        h0, cu_seqlens, mask = self.h0, self.cu_seqlens, self.mask
+        h0 = self.h0
         return replace(
             self,
             X=self.X.to(dtype or self.X.dtype).contiguous(),
             x=self.x.to(dtype or self.x.dtype).contiguous(),
             h0=None if h0 is None else h0.to(dtype or h0.dtype).contiguous(),
-            cu_seqlens=None if cu_seqlens is None else cu_seqlens.contiguous(),
-            mask=None if mask is None else mask.contiguous(),
+            cu_seqlens=None if self.cu_seqlens is None else self.cu_seqlens.contiguous(),
+            mask=None if self.mask is None else self.mask.contiguous(),
         )
 
 
@@ -80,7 +81,7 @@ class Weights(NamedTuple):
 
     @property
     def m(self) -> int:
-        """Block size or order: every value in v has m + 1 gates."""
+        """Block size or order: each entry of v has m + 1 gates."""
         return self.W_g.shape[0] // self.W_v.shape[0] - 1
 
     def state_shape(self, recurrence: Recurrence) -> tuple[int, int]:

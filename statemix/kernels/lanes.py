@@ -1,14 +1,18 @@
-"""Eight blocks side by side: the memory layout that kernels read fastest, and how weights get into it.
+"""Lane order: eight blocks side by side, the memory layout that is fastest for kernels.
 
-    gates and drivers   (..., G, rows, c + 1, 8)      a row's c gates and its v
+    gates and drivers   (..., G, rows, c + 1, 8)      the c gates of a row, and its v
     states              (..., G, m, 8)
 
-with G = ceil(n / 8) groups, and rows = m for blocks of states, 1 for channels.  The order of a projection's outputs is free, so the small
-weights are permuted and the large gates never are.  Blocks that fill up the last group have weights of zero, and states that stay zero.
+Here G = ceil(n / 8) is the number of groups, and rows = m for blocks, 1 for channels. The outputs
+of a projection can have any order, so a layer permutes its (small) weights, never the (large)
+gates. The last group is padded with blocks whose weights are zero, and whose states therefore stay
+zero.
 
-A row has c = m + 1 gates, for its m states and its input.  A softmax does not change when all of them are shifted by the same amount, so
-the input's gate is shifted to zero and dropped: c = m differences remain, the log odds of each state over the input.  The weights are
-subtracted from each other once, and the projection has fewer outputs: a fifth fewer at m = 4, half as many at m = 1.
+A row has m + 1 gates: one for each of the m states, and one for the input. Softmax is invariant to
+a common shift of its arguments, so the input gate is subtracted from all gates and omitted. The
+remaining c = m differences are the log odds of each state relative to the input. The subtraction is
+done once, on the weights, and the projection has fewer outputs: a fifth fewer at m = 4, half as
+many at m = 1. All other gate functions keep c = m + 1 gates.
 """
 
 import math
@@ -35,7 +39,7 @@ LANES = 8
 
 
 class Sizes(NamedTuple):
-    """How a layer's weights divide: n blocks of m states and `rows` rows of c gates."""
+    """The sizes of a layer: n blocks of m states, with `rows` rows of c gates each."""
 
     n: int
     m: int
@@ -48,17 +52,17 @@ class Sizes(NamedTuple):
 
     @property
     def differences(self) -> bool:
-        """True if gates are stored as differences from the input's gate."""
+        """True if gates are stored as differences from the input gate."""
         return self.c == self.m
 
     @property
     def inputs(self) -> int:
-        """Gates and drivers of a step, in lanes."""
+        """Number of gates and drivers of a step in lane order."""
         return self.groups * self.rows * (self.c + 1) * LANES
 
     @property
     def states(self) -> int:
-        """States of a step, in lanes."""
+        """Number of states of a step in lane order."""
         return self.groups * self.m * LANES
 
 
@@ -68,7 +72,7 @@ def sizes_of(n: int, m: int, *, recurrence: Recurrence, gate: str) -> Sizes:
 
 
 def _into_lanes(x: Tensor, n: int) -> Tensor:
-    """(n, a, d) to (G, a, 8, d), zeros in the last lanes."""
+    """(n, a, d) to (G, a, 8, d), padded with zeros."""
     groups = math.ceil(n / LANES)
     padded = F.pad(x, (0, 0, 0, 0, 0, groups * LANES - n))
     return padded.unflatten(0, (groups, LANES)).transpose(1, 2)
@@ -80,7 +84,7 @@ def _out_of_lanes(x: Tensor, n: int) -> Tensor:
 
 
 def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
-    """Rows of W_g and W_v (or of their biases, with d = 1), (n rows (m + 1), d) and (n rows, d), in the order of lanes."""
+    """The rows of W_g (n rows (m + 1), d) and W_v (n rows, d), or biases, in lane order."""
     n, m, rows, c = sizes
     rows_of_gates = gates.reshape(n, rows, m + 1, -1)
     if sizes.differences:
@@ -91,11 +95,10 @@ def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
 
 
 def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
-    """The adjoint of `pack_inputs`, for gradients: of differences, the input's gate has minus their sum."""
+    """The adjoint of `pack_inputs`, for gradients; that of the input gate is minus their sum."""
     n, _, rows, c = sizes
-    both = _out_of_lanes(packed.view(sizes.groups, rows * (c + 1), LANES, -1), n).unflatten(
-        1, (rows, c + 1)
-    )
+    lanes = packed.view(sizes.groups, rows * (c + 1), LANES, -1)
+    both = _out_of_lanes(lanes, n).unflatten(1, (rows, c + 1))
     gates = both[:, :, :c]
     if sizes.differences:
         gates = torch.cat([gates, -gates.sum(2, keepdim=True)], 2)
@@ -103,17 +106,16 @@ def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
 
 
 def pack_outputs(W_o: Tensor, sizes: Sizes) -> Tensor:
-    """Columns of W_o (d, n m), in the order of lanes."""
+    """The columns of W_o (d, n m) in lane order."""
     return _into_lanes(W_o.t().reshape(sizes.n, sizes.m, -1), sizes.n).reshape(sizes.states, -1).t()
 
 
 def unpack_outputs(packed: Tensor, sizes: Sizes) -> Tensor:
     """The inverse of `pack_outputs`."""
-    return (
-        _out_of_lanes(packed.t().view(sizes.groups, sizes.m, LANES, -1), sizes.n).flatten(0, 1).t()
-    )
+    lanes = packed.t().view(sizes.groups, sizes.m, LANES, -1)
+    return _out_of_lanes(lanes, sizes.n).flatten(0, 1).t()
 
 
 def state_of(h_t: Tensor, sizes: Sizes) -> Tensor:
-    """The state (n, m) that one step's lanes hold."""
+    """The state (n, m) of one step in lane order."""
     return _out_of_lanes(h_t.reshape(sizes.groups, sizes.m, LANES, 1), sizes.n).squeeze(-1)

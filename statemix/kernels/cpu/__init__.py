@@ -1,1 +1,1 @@
-"""C++ behind a plain C ABI: gates and scan fused, for every x86-64 and aarch64."""
+"""CPU kernels in C++ with a plain C interface: fused gates and scans, for x86-64 and aarch64."""

@@ -1,4 +1,4 @@
-"""The compiled CPU library, loaded with ctypes: found, or missing for a reason that can be told."""
+"""The compiled CPU library, loaded with ctypes, or the reason why it is missing."""
 
 import ctypes
 import sys
@@ -10,12 +10,14 @@ from pathlib import Path
 
 from statemix.kernels.switch import SWITCH, is_switched_on
 
+__all__ = ["Library", "Missing", "load"]
+
 ABI_VERSION = 5
 
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library and the instruction set that this processor runs."""
+    """A loaded library, and the instruction set that it uses on this processor."""
 
     path: Path
     instruction_set: str
@@ -26,20 +28,21 @@ class Library:
 
 @dataclass(frozen=True)
 class Missing:
-    """Why there is no library."""
+    """The reason why there is no library."""
 
     reason: str
 
 
 @cache
 def load() -> Library | Missing:
-    """Load the library once for the process."""
+    """Load the library once per process."""
     if not is_switched_on():
         return Missing(f"switched off by {SWITCH}=off")
-    path = find()
+    path = _find()
     if path is None:
         return Missing(
-            "this installation was built without a C++ compiler; reinstall with one to get the library"
+            "this installation was built without a C++ compiler; "
+            "reinstall with a compiler to build the library"
         )
     try:
         handle = ctypes.CDLL(str(path))
@@ -61,8 +64,8 @@ def load() -> Library | Missing:
     )
 
 
-def find() -> Path | None:
-    """The library's file: beside this module, or where an editable installation puts it."""
+def _find() -> Path | None:
+    """The library file, next to this module or in the files of an editable installation."""
     suffix = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
     relative = Path("statemix", "kernels", "cpu", f"libstatemix_cpu{suffix}")
     places = [Path(__file__).parents[3] / relative]

@@ -1,12 +1,14 @@
-"""Large outputs from blocks that are used again.
+"""A memory pool for large outputs.
 
-The C library maps every large tensor afresh, and the kernel's page faults for it cost more than the scan that fills it.  A block
-taken from here goes back to a free list when the last tensor on it dies, and its pages stay.
+The C library allocates every large tensor as a new mapping, whose page faults cost more than the
+scan that fills it. A block of this pool returns to a free list when its last tensor is deleted, and
+its pages stay mapped.
 
-    STATEMIX_POOL=off        every output from torch.empty
-    STATEMIX_POOL=512        at most 512 MiB of free blocks are kept (default 1024)
+    STATEMIX_POOL=off        allocate all outputs with torch.empty
+    STATEMIX_POOL=512        keep at most 512 MiB of free blocks (default: 1024)
 
-Blocks are private mappings: a forked child has its own.  Taking and giving back are single operations on a list, so any thread may.
+Blocks are private mappings, so a forked process has its own copy. The free list is only modified by
+atomic list operations, so the pool is thread-safe.
 """
 
 import ctypes
@@ -21,16 +23,18 @@ import torch
 from torch import Tensor
 from torch.utils import deterministic
 
+__all__ = ["FREE", "SMALLEST", "empty", "empty_like", "limit", "release", "reshaped"]
+
 SWITCH = "STATEMIX_POOL"
 SMALLEST = 1 << 20
 GRAIN = 1 << 21  # a huge page
-SLACK = 1.25  # a free block serves a request of at least 1 / SLACK of its size
+SLACK = 1.25  # a free block may be larger than the request by this factor, plus GRAIN
 FREE: list[mmap.mmap] = []
 
 
 @cache
 def limit() -> int:
-    """How many bytes of free blocks to keep; 0 switches the pool off."""
+    """The maximum size of all free blocks in bytes; 0 disables the pool."""
     value = os.environ.get(SWITCH, "1024")
     if value.lower() == "off" or not hasattr(mmap, "MAP_ANONYMOUS"):
         return 0
@@ -42,38 +46,41 @@ def limit() -> int:
 
 
 def empty(shape: tuple[int, ...]) -> Tensor:
-    """An unwritten float32 CPU tensor: from the pool if it is large, else from torch."""
+    """An uninitialised float32 CPU tensor, from the pool if it is large."""
     count = math.prod(shape)
     size = 4 * count
     if size < SMALLEST or limit() == 0:
         return torch.empty(shape, dtype=torch.float32)
-    block = take(size)
+    block = _take(size)
     memory = (ctypes.c_char * size).from_buffer(block)
-    weakref.finalize(memory, give_back, block).atexit = False
+    weakref.finalize(memory, _give_back, block).atexit = False
     tensor = reshaped(torch.frombuffer(memory, dtype=torch.float32, count=count), shape)
-    # As torch.empty does in this mode.
+    # torch.empty does the same in this mode.
     if torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
         tensor.fill_(torch.nan)
     return tensor
 
 
 def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The memory of a contiguous tensor in another shape, and not as a view of it: what an op returns may be changed in place."""
+    """The memory of a contiguous tensor in another shape, as a tensor that is not a view.
+
+    An op must not return views, because its outputs may be modified in place.
+    """
     return x.new_empty(0).set_(x.untyped_storage(), x.storage_offset(), shape)  # type: ignore[call-overload]
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """An unwritten float32 tensor of the shape of `x`."""
+    """An uninitialised float32 tensor with the shape of `x`."""
     return empty(tuple(x.shape))
 
 
-def take(size: int) -> mmap.mmap:
-    """A free block of about `size` bytes, or a new one."""
+def _take(size: int) -> mmap.mmap:
+    """A free block of at least `size` bytes, or a new one."""
     fitting = [block for block in FREE if size <= len(block) <= SLACK * size + GRAIN]
     for block in sorted(fitting, key=len):
         try:
             FREE.remove(block)
-        except ValueError:  # another thread was faster
+        except ValueError:  # another thread took it first
             continue
         return block
     block = mmap.mmap(-1, -(-size // GRAIN) * GRAIN, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -82,14 +89,14 @@ def take(size: int) -> mmap.mmap:
     return block
 
 
-def give_back(block: mmap.mmap) -> None:
-    """Keep the block for the next request; let the oldest ones go where there are too many."""
+def _give_back(block: mmap.mmap) -> None:
+    """Add a block to the free list; remove the oldest blocks beyond the limit."""
     FREE.append(block)
     while sum(map(len, FREE)) > limit():
-        with suppress(IndexError):  # another thread was faster
+        with suppress(IndexError):  # another thread removed it first
             FREE.pop(0)
 
 
 def release() -> None:
-    """Return all free blocks to the system."""
+    """Return all free blocks to the operating system."""
     FREE.clear()

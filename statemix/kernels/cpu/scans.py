@@ -1,4 +1,4 @@
-"""Calling the compiled scans: float32 tensors in, float32 tensors out."""
+"""Calls of the compiled scans, with float32 inputs and outputs."""
 
 import ctypes
 
@@ -32,7 +32,7 @@ GATES = {
     "none": 7,
     "odds": 8,
 }
-SUPPORTED_GATES = GATES.keys() - {"odds"}  # "odds" is softmax on differences of gates, for layers
+SUPPORTED_GATES = GATES.keys() - {"odds"}  # "odds": softmax of differences of gates, in layers
 POINTER = ctypes.c_void_p
 
 
@@ -82,14 +82,14 @@ def backward(
 
 
 def _bounds(call: ScanCall) -> Tensor:
-    """The start of each sequence and the end of the last one, on the flattened time axis."""
+    """The start of each sequence on the flattened time axis, and the end of the last one."""
     if call.cu_seqlens is not None:
         return call.cu_seqlens.to(torch.int64).contiguous()
     return torch.arange(call.x.shape[0] + 1) * call.x.shape[1]
 
 
 def _structure(call: ScanCall, bounds: Tensor, h: Tensor, final: Tensor | None) -> Scan:
-    """The C view of a call; valid while its tensors live."""
+    """The C structure of a call, valid as long as its tensors exist."""
     B, T, n = call.x.shape[:3]
     threads = torch.get_num_threads()
     sizes = (B, T, n, bounds.shape[0] - 1, call.m, GATES[call.gate], call.reverse, threads, False)
@@ -98,16 +98,16 @@ def _structure(call: ScanCall, bounds: Tensor, h: Tensor, final: Tensor | None) 
 
 
 def as_input(x: Tensor) -> Tensor:
-    """`x` as the library reads it: float32 and contiguous."""
+    """`x` as the library expects it: float32 and contiguous."""
     return x.to(torch.float32).contiguous()
 
 
 def pointer(x: Tensor | None) -> int | None:
-    """The address of a tensor's data, None for no tensor."""
+    """The address of a tensor's data, or None."""
     return None if x is None else x.data_ptr()
 
 
 def check(status: int) -> None:
-    """Raise the error that a call of the library reports."""
+    """Raise an error if a library call returned one."""
     if status != 0:
-        raise MemoryError("The CPU kernel could not allocate its scratch space. Free some memory.")
+        raise MemoryError("The CPU kernel could not allocate scratch memory. Free some memory.")

@@ -1,1 +1,1 @@
-"""The scans in Triton, for NVIDIA and AMD GPUs."""
+"""Scans in Triton, for NVIDIA and AMD GPUs."""

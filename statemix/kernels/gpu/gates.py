@@ -1,13 +1,16 @@
-"""One row of raw gates to weights, and to its gradient, inside one lane.
+"""The weights of one row of raw gates, and the gradient of the row, within one lane.
 
     w_j = f_j / Z        dg_j = slope_j λ (u_j − pull_j y) / Z,    y = Σ_j w_j u_j
 
-The row's dot product in the Jacobian is y itself, so the gradient needs no sum of its own.  A row is a tuple of vectors, one for each
-column; a lane holds its own row.  The gate function None means that the row holds coefficients, not gates: f = g and Z = 1.
+The row's dot product in the Jacobian equals y, so the gradient needs no additional sum. A row is a
+tuple of vectors, one per column, and each lane holds one row. With the gate function None, the row
+contains coefficients instead of gates: f = g and Z = 1.
 """
 
 import triton
 import triton.language as tl
+
+__all__ = ["numerators", "pull", "slope", "weights"]
 
 RELU_EPSILON: tl.constexpr = tl.constexpr(1e-3)
 SIGNED_FLOOR: tl.constexpr = tl.constexpr(1e-3)
@@ -16,7 +19,7 @@ LOG2_E: tl.constexpr = tl.constexpr(1.4426950408889634)
 
 @triton.jit
 def numerators(g, GATE: tl.constexpr):
-    """f, 1 / Z, and where a signed row lies below its floor, so that Z is constant."""
+    """f, 1 / Z, and a mask of signed rows below their floor, where Z is constant."""
     zero = tl.zeros_like(g[0])
     low = zero > 1.0
     if GATE is None or GATE == "none":
@@ -39,7 +42,10 @@ def numerators(g, GATE: tl.constexpr):
 
 @triton.jit
 def weights(g, GATE: tl.constexpr):
-    """f and 1 / Z, to sum up a row; of signed gate functions f / Z and one, where a gate alone in its row weighs exactly one."""
+    """Factors whose products are the weights: f and 1 / Z, or f / Z and one for signed functions.
+
+    In a signed row with a single nonzero gate, its weight is exactly one or minus one.
+    """
     f, scale, _ = numerators(g, GATE)
     if GATE == "tanh" or GATE == "linear" or GATE == "silu":
         total = tl.zeros_like(scale)
@@ -56,9 +62,10 @@ def weights(g, GATE: tl.constexpr):
 
 @triton.jit
 def exponentials(g, GATE: tl.constexpr):
-    """Exponentials of gates, or of their logarithmic sigmoids, over the row's largest, and their sum.
+    """Exponentials of gates (or of their log-sigmoids) minus the row's maximum, and their sum.
 
-    The largest is subtracted before anything is multiplied, so that the winner of a saturated row weighs exactly one.
+    The maximum is subtracted before any multiplication, so that the largest weight of a saturated
+    row is exactly one.
     """
     logits = g
     if GATE == "sigmoid":
@@ -71,7 +78,7 @@ def exponentials(g, GATE: tl.constexpr):
     top = logits[0]
     for j in tl.static_range(1, len(g)):
         top = tl.maximum(top, logits[j])
-    if len(g) == 2:  # one of the two is the largest, so one exponential will do
+    if len(g) == 2:  # one of the two is the maximum, so one exponential suffices
         below = logits[0] - top, logits[1] - top
         other = exponential(below[0] + below[1])
         one = tl.zeros_like(top) + 1.0
@@ -88,13 +95,13 @@ def exponentials(g, GATE: tl.constexpr):
 
 @triton.jit
 def exponential(x):
-    """e^x, through the base two of the hardware."""
+    """e^x, computed with the base-2 exponential of the hardware."""
     return tl.exp2(x * LOG2_E)
 
 
 @triton.jit
 def function(g, GATE: tl.constexpr):
-    """f(g) of the gate functions that are not exponentials; NaN stays NaN."""
+    """f(g) of all gate functions but softmax and sigmoid; NaN is preserved."""
     if GATE == "relu":
         return tl.where(g < 0, tl.zeros_like(g), g)
     elif GATE == "tanh":
@@ -107,7 +114,7 @@ def function(g, GATE: tl.constexpr):
 
 @triton.jit
 def slope(g, f, GATE: tl.constexpr):
-    """f'(g), by its numerator f where that is shorter."""
+    """f'(g), computed from the numerator f where that is cheaper."""
     if GATE == "softmax":
         return f
     elif GATE == "sigmoid":
@@ -125,7 +132,7 @@ def slope(g, f, GATE: tl.constexpr):
 
 @triton.jit
 def pull(f, low, GATE: tl.constexpr):
-    """∂Z/∂f: one, the sign of f, or zero where Z is constant."""
+    """∂Z/∂f: one, the sign of f, or zero if Z is constant."""
     zero = tl.zeros_like(f)
     if GATE is None or GATE == "none":
         return zero
@@ -137,14 +144,14 @@ def pull(f, low, GATE: tl.constexpr):
 
 @triton.jit
 def logistic(g):
-    """σ(g), whose exponential never overflows."""
+    """σ(g), computed without overflow."""
     e = exponential(-tl.abs(g))
     return tl.where(g < 0, e, tl.zeros_like(g) + 1.0) / (1.0 + e)
 
 
 @triton.jit
 def hyperbolic_tangent(g):
-    """tanh(g): a polynomial near zero, where (1 − e^−2g) / (1 + e^−2g) cancels."""
+    """tanh(g), with a polynomial near zero, where (1 − e^−2g) / (1 + e^−2g) loses precision."""
     x = tl.abs(g)
     z = g * g
     p = z * -5.70498872745e-3 + 2.06390887954e-2

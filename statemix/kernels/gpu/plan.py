@@ -1,7 +1,8 @@
-"""How a scan is laid out on a GPU: a plain function of its sizes.
+"""The plan of a scan on a GPU, as a function of its sizes.
 
-One warp sweeps a tile of lanes through a sequence, reading a few steps ahead; where there are too few warps to keep the processors busy,
-sequences are cut into chunks.  The numbers rest on counts of bytes and instructions (docs/gpu.md), not on measurements.
+One warp processes a tile of lanes along a sequence and reads a few steps ahead. If there are too
+few warps to occupy the multiprocessors, sequences are split into chunks. The constants are derived
+from byte and instruction counts (docs/gpu.md), not from measurements.
 """
 
 import math
@@ -13,22 +14,23 @@ __all__ = ["MAX_SIZE", "SHORTEST", "SUPPORTED_GATES", "Plan", "make_plan", "next
 
 # The gate functions in `kernels/gpu/gates.py`; None for scans of coefficients.
 SUPPORTED_GATES = {None, "softmax", "sigmoid", "relu", "tanh", "linear", "silu", "none"}
-MAX_SIZE = 64  # the largest m: a row of gates stays in a lane's registers
-FLIGHT = 12  # entries of rows that a lane reads at once, so that the warps of a processor cover the latency of memory
-SHORTEST = 64  # steps of a chunk
-BUSY = {
-    1: 320,
-    2: 250,
-    4: 175,
-    8: 150,
-    16: 70,
-}  # channels to a processor from which whole sequences are swept faster than chunks
-HELD = 64  # entries of states that a lane holds in `summarise`
+MAX_SIZE = 64  # the largest m: a row of gates must fit in the registers of a lane
+FLIGHT = 12  # row entries that a lane reads at once, so that the warps hide the memory latency
+SHORTEST = 64  # the minimum number of steps in a chunk
+# Channels per multiprocessor, for each m, from which full sequences are faster than chunks.
+BUSY = {1: 320, 2: 250, 4: 175, 8: 150, 16: 70}
+HELD = 64  # state entries that a lane holds in `summarise`
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Lanes of a tile, steps read at once, columns summarised together, and steps of a chunk; 0 means whole sequences."""
+    """The launch parameters of a scan.
+
+    lanes: lanes per tile.
+    steps: time steps that are read at once.
+    together: columns that one program of `summarise` computes.
+    chunk: time steps per chunk (0: full sequences).
+    """
 
     lanes: int
     steps: int
@@ -39,7 +41,7 @@ class Plan:
 def make_plan(
     S: int, T: int, n: int, m: int, *, recurrence: Recurrence, processors: int, warp: int
 ) -> Plan:
-    """The plan for S sequences, the longest of T steps, of n blocks or channels of m states."""
+    """The plan for S sequences of at most T steps, with n blocks or channels of m states."""
     rows = recurrence.rows(m)
     lanes = max(warp, next_power_of_2(rows))
     steps = min(4, max(1, next_power_of_2(FLIGHT // (m + 1) + 1) // 2))
@@ -48,7 +50,7 @@ def make_plan(
 
 
 def _chunk_length(channels: int, T: int, m: int, processors: int) -> int:
-    """About the square root of T, so that sweeping a chunk and joining the chunks take equally many steps."""
+    """About √T, so that processing a chunk and joining the chunks take equally many steps."""
     busy = BUSY[min(16, next_power_of_2(m))]
     if T < 4 * SHORTEST or channels >= busy * processors:
         return 0

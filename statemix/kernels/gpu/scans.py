@@ -1,7 +1,7 @@
-"""Launching the sweeps: tensors in, tensors out.
+"""Launches of the sweeps.
 
-Inputs are float32, bfloat16 or float16, states and sums float32.  Outputs and gradients are written directly in the dtype that the
-caller asks for.
+Inputs are float32, bfloat16 or float16; states and sums are float32. Outputs and gradients are
+written directly in the dtype that the caller requests.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,13 @@ OPTIONS = {"num_warps": 1, "num_stages": 1, "enable_fp_fusion": True}
 
 @dataclass(frozen=True)
 class Chunks:
-    """Their number, the number per sequence, and for packed sequences the owner of each and the first of each sequence."""
+    """The chunks of all sequences.
+
+    count: the number of chunks.
+    per: the number of chunks per sequence, if sequences are not packed.
+    owner: the sequence of each chunk, if sequences are packed.
+    first: the first chunk of each sequence, if sequences are packed.
+    """
 
     count: int
     per: int
@@ -29,10 +35,10 @@ class Chunks:
 
 
 def _cut(call: ScanCall, length: int) -> Chunks | None:
-    """Chunks of `length` steps in the order of sequences, at least one per sequence; None for length 0, which cuts nothing.
+    """Split sequences into chunks of `length` steps, at least one per sequence; None for length 0.
 
-    Packed sequences are cut on the device, without waiting for it.  Only the device knows how many chunks they have: `count` is an
-    upper bound, and chunks beyond the last have no steps.
+    Packed sequences are split on the device, without synchronisation. Since only the device knows
+    how many chunks there are, `count` is an upper bound, and the surplus chunks have no steps.
     """
     if length == 0:
         return None
@@ -45,17 +51,13 @@ def _cut(call: ScanCall, length: int) -> Chunks | None:
     needed = ((lengths + length - 1) // length).clamp(min=1)
     first = torch.cat([needed.new_zeros(1), needed.cumsum(0)])
     count = T // length + S
-    owner = (
-        torch.searchsorted(
-            first, torch.arange(count, device=first.device, dtype=first.dtype), right=True
-        )
-        - 1
-    )
+    chunk = torch.arange(count, device=first.device, dtype=first.dtype)
+    owner = torch.searchsorted(first, chunk, right=True) - 1
     return Chunks(count, 0, owner.clamp(max=S - 1), first)
 
 
 def forward(call: ScanCall, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(h, final), h in `dtype`."""
+    """(h, final), with h in `dtype`."""
     call = call.contiguous()
     h = torch.empty_like(call.x, dtype=dtype)
     final = call.empty_states()
@@ -78,12 +80,13 @@ def backward(
     dfinal: Tensor,
     lags: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(dX, dx, dh0), the first two in the dtypes of X and x.
+    """(dX, dx, dh0), with dX and dx in the dtypes of X and x.
 
-    `lags` are the states (B, T, n, m) that enter each step of a masked companion scan, where the mask interrupts the lags; else None.
+    `lags` are the states (B, T, n, m) before each step of a masked companion scan, whose lags skip
+    masked steps; None for other scans.
     """
     call = call.contiguous()
-    h, dh, state = h.contiguous(), dh.contiguous(), dfinal.contiguous()
+    h, dh, state = (y.contiguous() for y in (h, dh, dfinal))
     dX = torch.empty_like(call.X)
     dx = torch.empty_like(call.x)
     dh0 = call.empty_states()
@@ -103,13 +106,13 @@ def backward(
 
 
 def _tiles(call: ScanCall, plan: Plan) -> int:
-    """Tiles of lanes that hold all rows of a step."""
+    """Number of tiles that cover all rows of a step."""
     rows = next_power_of_2(call.recurrence.rows(call.m))
     return -(-call.x.shape[2] * rows // plan.lanes)
 
 
 def _constants(call: ScanCall, plan: Plan) -> dict[str, object]:
-    """The values compiled into a sweep."""
+    """The compile-time constants of a sweep."""
     return {
         "M": call.m,
         "BLOCK": call.recurrence.is_block,
@@ -122,19 +125,19 @@ def _constants(call: ScanCall, plan: Plan) -> dict[str, object]:
 def _sweep(
     kernel, call: ScanCall, plan: Plan, chunks: Chunks | None, tensors: tuple[Tensor | None, ...]
 ) -> None:
-    """Launch `forward` or `backward`, one warp for each tile of each chunk, or of each sequence."""
-    whole = Chunks(call.count, 1, None, None) if chunks is None else chunks
-    places = (call.cu_seqlens, whole.owner, whole.first)
+    """Launch `forward` or `backward`, with one warp for each tile of each chunk or sequence."""
+    parts = Chunks(call.count, 1, None, None) if chunks is None else chunks
+    places = (call.cu_seqlens, parts.owner, parts.first)
     tiles = _tiles(call, plan)
-    sizes = (call.x.shape[1], plan.chunk, whole.per, call.x.shape[2], tiles)
+    sizes = (call.x.shape[1], plan.chunk, parts.per, call.x.shape[2], tiles)
     chosen = {"CHUNKED": chunks is not None, "STEPS": plan.steps}
-    kernel[(whole.count * tiles,)](
+    kernel[(parts.count * tiles,)](
         *tensors, *places, *sizes, **_constants(call, plan), **chosen, **OPTIONS
     )
 
 
 def _summarised(call: ScanCall, plan: Plan, chunks: Chunks, columns: int) -> Tensor:
-    """(chunks, m + 1, n, m): the columns of each chunk's matrix, and the end of its sweep from zero if `columns` exceeds m."""
+    """The map of each chunk (chunks, m + 1, n, m): m columns of P, and e if `columns` exceeds m."""
     n = call.x.shape[2]
     tiles = _tiles(call, plan)
     together = min(columns, plan.together)
@@ -157,7 +160,7 @@ def _joined(
     *,
     adjoint: bool,
 ) -> Tensor:
-    """(chunks, n, m): the state that enters each chunk."""
+    """The initial state of each chunk (chunks, n, m)."""
     n = call.x.shape[2]
     width = next_power_of_2(call.m)
     entries = call.x.new_zeros((chunks.count, n, call.m), dtype=torch.float32)

@@ -1,24 +1,39 @@
-"""Where a program works, and the states it holds: the vocabulary of the sweeps.
+"""The lanes and time steps of a program, and the states that it holds; the sweeps build on both.
 
-A program is one warp.  It has a tile of lanes and a chunk of one sequence's steps, i0 .. i1, counted in the order of the scan.
+A program is one warp. It processes a tile of lanes and a chunk of one sequence, the steps i0 .. i1
+in the order of the scan.
 
-    block       a lane is a row of a block, PAD = the next power of two lanes to a block; a state is one vector
+    block       a lane is a row; a block has PAD lanes, the next power of two; a state is one vector
     companion   a lane is a channel; a state is a tuple of m vectors, newest first
 
-ROWS is m or 1, the rows of gates of a block or channel.  All tensors are contiguous, in the shapes of the public scans.
+ROWS is the number of rows of gates in a block (m) or channel (1). All tensors are contiguous and
+have the shapes of the public scans.
 """
 
 import triton
 import triton.language as tl
+
+__all__ = [
+    "choose",
+    "enter",
+    "entry_of",
+    "load_row",
+    "load_state",
+    "locate",
+    "place",
+    "push",
+    "store_state",
+    "transposed_sum",
+]
 
 MAX_ROUNDS: tl.constexpr = tl.constexpr(8)  # of `transposed_sum`, enough for blocks of 256
 
 
 @triton.jit
 def place(tile, n, M: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr):
-    """This tile's lanes: the row and block of each, and whether there is such a row.
+    """The lanes of a tile: the row and block of each, and True if the row exists.
 
-    Lanes without a row of their own read another's, and write nothing.
+    Lanes without a row read the row of another lane, and write nothing.
     """
     ROWS: tl.constexpr = M if BLOCK else 1
     PAD: tl.constexpr = triton.next_power_of_2(ROWS)
@@ -31,10 +46,12 @@ def place(tile, n, M: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def locate(k, cu, owner, first, T, length, per, CHUNKED: tl.constexpr):
-    """Chunk k: its sequence s, that sequence's start and length, the chunk's number in it, its steps i0 .. i1, and whether it is the last.
+    """Find chunk k: (s, start, steps, number, i0, i1, is_last).
 
-    Without chunks, k is the sequence itself.  `owner` and `first` tell, for packed sequences, which sequence each chunk belongs to and
-    which chunk each sequence begins with; chunks beyond the last have no steps.
+    The chunk covers steps i0 .. i1 of sequence s, which has `steps` steps from position `start`,
+    and is its chunk number `number`. Without chunks, k is the sequence. For packed sequences,
+    `owner` is the sequence of each chunk and `first` the first chunk of each sequence; surplus
+    chunks have no steps.
     """
     s = k
     if CHUNKED:
@@ -55,14 +72,14 @@ def locate(k, cu, owner, first, T, length, per, CHUNKED: tl.constexpr):
 
 @triton.jit
 def enter(start, steps, REVERSE: tl.constexpr):
-    """The position on the flattened axis of time of a scan's step 0, and how far it is to the next."""
+    """The position of step 0 of a scan on the flattened time axis, and the offset to step 1."""
     one = start * 0 + 1
     return (start + steps - 1, -one) if REVERSE else (start, one)
 
 
 @triton.jit
 def load_row(p, COLUMNS: tl.constexpr):
-    """A row, in float32."""
+    """Load a row in float32."""
     g = ()
     for j in tl.static_range(COLUMNS):
         g += (tl.load(p + j).to(tl.float32),)
@@ -71,7 +88,7 @@ def load_row(p, COLUMNS: tl.constexpr):
 
 @triton.jit
 def load_state(p, s, n, block, own, M: tl.constexpr, BLOCK: tl.constexpr):
-    """The state numbered s of a tensor (.., n, M), zero if there is no tensor; `own` is the row of each lane."""
+    """Load state s of a tensor (.., n, M), or zero without a tensor; `own` is each lane's row."""
     state = ()
     for i in tl.static_range(1 if BLOCK else M):
         if p is None:
@@ -87,7 +104,7 @@ def load_state(p, s, n, block, own, M: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def store_state(p, s, state, n, block, own, valid, M: tl.constexpr, BLOCK: tl.constexpr):
-    """The inverse of `load_state`."""
+    """Store state s of a tensor (.., n, M), the inverse of `load_state`."""
     for i in tl.static_range(1 if BLOCK else M):
         tl.store(
             p + s.to(tl.int64) * n * M + block * M + (own if BLOCK else i), state[i], mask=valid
@@ -96,19 +113,19 @@ def store_state(p, s, state, n, block, own, valid, M: tl.constexpr, BLOCK: tl.co
 
 @triton.jit
 def entry_of(state, j: tl.constexpr, home, M: tl.constexpr, BLOCK: tl.constexpr):
-    """Entry j of the state, in every lane that the state belongs to; `home` is the first of these lanes."""
+    """Entry j of a state, in all lanes of its block; `home` is the first of these lanes."""
     return tl.gather(state[0], home + j, 0) if BLOCK and M > 1 else state[j]
 
 
 @triton.jit
 def push(state, y, BLOCK: tl.constexpr):
-    """The state after an output y."""
+    """The state after the output y."""
     return (y,) if BLOCK else (y,) + state[: len(state) - 1]
 
 
 @triton.jit
 def choose(real, new, old):
-    """The tuple `new` where a step is real, `old` where it is masked."""
+    """The state `new` at real steps, `old` at masked steps."""
     chosen = ()
     for i in tl.static_range(len(new)):
         chosen += (tl.where(real, new[i], old[i]),)
@@ -117,12 +134,13 @@ def choose(real, new, old):
 
 @triton.jit
 def transposed_sum(p, lane, row, valid):
-    """Σ_i p_j of lane i, in lane j: the sum of a block's rows, one column to each lane.
+    """Sum p over the rows of a block: lane j gets the sum of p[j] over all lanes i of the block.
 
-    Each round, lanes whose rows differ in one bit exchange halves of their columns and add what they keep: PAD − 1 shuffles in all.
+    In each round, lanes whose rows differ in one bit exchange half of their columns, and add the
+    half that they keep. This takes PAD − 1 shuffles in total.
     """
     PAD: tl.constexpr = triton.next_power_of_2(len(p))
-    if len(p) < PAD:  # lanes that fill up a block read what is not theirs
+    if len(p) < PAD:  # padding lanes contain values of other rows
         own = ()
         for j in tl.static_range(len(p)):
             own += (tl.where(valid, p[j], tl.zeros_like(p[j])),)

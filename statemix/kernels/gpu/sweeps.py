@@ -1,15 +1,19 @@
-"""The sweeps over time, forward and backward, of both recurrences.
+"""The sweeps over time: forward and backward kernels of both recurrences.
 
-    forward     y[t] = Σ_j w_j[t] u_j[t] + a[t] v[t],    u the state that enters step t
+    forward     y[t] = Σ_j w_j[t] u_j[t] + a[t] v[t],    u the state before step t
     backward    λ[t] = dy[t] + k_1[t+1],    dg_j = slope_j λ (u_j − pull_j y) / Z,    dv = a λ
                 block      k_j[t] = Σ_i w_ij λ_i
                 companion  k_j[t] = w_j λ + k_{j+1}[t+1]
 
-A sweep reads several steps before it computes them, STEPS at once, then what is left one by one.  Weights are computed from the gates both
-times and never stored.  `summarise` and `join` let the chunks of a sequence be swept at the same time: a chunk maps the state h that
-enters it to P h + e, with the columns of P and e swept together, from unit vectors and from zero; the adjoint state k maps to Pᵀ k + e'.
+A sweep reads STEPS time steps before it computes them, and the remaining steps one by one. Both
+passes compute the weights from the gates and never store them.
 
-Tensors are passed on as pointers to each lane's entry at step 0 of the scan; `stride` leads from one step to the next.
+`summarise` and `join` allow the chunks of a sequence to be processed in parallel. A chunk maps its
+initial state h to P h + e. `summarise` computes the columns of P from unit vectors, and e from
+zero. The adjoint state k maps to Pᵀ k + e'.
+
+Helpers receive pointers to each lane's entry at step 0 of the scan; `stride` is the offset between
+consecutive steps.
 """
 
 import triton
@@ -29,31 +33,18 @@ from statemix.kernels.gpu.states import (
     transposed_sum,
 )
 
+__all__ = ["backward", "forward", "join", "summarise"]
+
 SIZES = ["T", "length", "per", "n", "tiles"]
 POINTERS = [
-    "X",
-    "x",
-    "h0",
-    "h",
-    "final",
-    "dh",
-    "dfinal",
-    "dX",
-    "dx",
-    "dh0",
-    "lags",
-    "ends",
-    "entries",
-    "mask",
-    "cu",
-    "owner",
-    "first",
-]
+    "X", "x", "h0", "h", "final", "dh", "dfinal", "dX", "dx", "dh0", "lags", "ends", "entries",
+    "mask", "cu", "owner", "first",
+]  # fmt: skip
 
 
 @triton.jit
 def read(X, x, mask, i, stride, pace, COLUMNS: tl.constexpr):
-    """Row and driver of step i, and whether it is real."""
+    """Read the row and the driver of step i, and the mask (True at real steps)."""
     g = load_row(X + i * stride * COLUMNS, COLUMNS)
     v = tl.load(x + i * stride).to(tl.float32)
     real = v == v
@@ -64,7 +55,7 @@ def read(X, x, mask, i, stride, pace, COLUMNS: tl.constexpr):
 
 @triton.jit
 def output(f, scale, v, state, home, M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr):
-    """y = (Σ_j f_j u_j + f_m v) / Z; products first, because the input is the largest of them."""
+    """y = (Σ_j f_j u_j + f_m v) / Z; the input, often the largest term, is added last."""
     y = f[0] * entry_of(state, 0, home, M, BLOCK)
     for j in tl.static_range(1, M):
         y += f[j] * entry_of(state, j, home, M, BLOCK)
@@ -76,7 +67,7 @@ def forward_steps(
     X, x, h, mask, state, i, stride, pace, valid, home,
     M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """Steps i .. i + STEPS − 1: read all of them, then compute one after the other."""
+    """Run steps i .. i + STEPS − 1: read all of them, then compute one after the other."""
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     rows = ()
     for q in tl.static_range(STEPS):
@@ -96,7 +87,7 @@ def forward(
     M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, REVERSE: tl.constexpr,
     CHUNKED: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """h and final.  With chunks, h0 holds the state that enters each chunk."""
+    """Compute h and final. With chunks, h0 contains the initial state of each chunk."""
     ROWS: tl.constexpr = M if BLOCK else 1
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     k = tl.program_id(0) // tiles
@@ -123,7 +114,7 @@ def forward(
 
 @triton.jit
 def older(h, h0, i, stride, LAGS: tl.constexpr, EDGE: tl.constexpr):
-    """The output LAGS steps before step i; it may lie in h0 if EDGE."""
+    """The output LAGS steps before step i; if EDGE, it may be in h0."""
     if not EDGE:
         return tl.load(h + (i - LAGS) * stride).to(tl.float32)
     else:
@@ -139,7 +130,7 @@ def older(h, h0, i, stride, LAGS: tl.constexpr, EDGE: tl.constexpr):
 
 @triton.jit
 def adjoint(f, scaled, k, lane, row, valid, M: tl.constexpr, BLOCK: tl.constexpr):
-    """The adjoint state before a step, from the one after it and λ / Z."""
+    """The adjoint state before a step, from the adjoint state after it and λ / Z."""
     p = ()
     for j in tl.static_range(M):
         p += (f[j] * scaled,)
@@ -157,7 +148,7 @@ def store_gradients(
     dX, dx, g, f, scale, low, u, v, lam, real, valid, home,
     M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """dg_j = slope_j λ (u_j − pull_j y) / Z and dv = a λ; zero at masked steps."""
+    """Store dg_j = slope_j λ (u_j − pull_j y) / Z and dv = a λ, or zero at masked steps."""
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     scaled = lam * scale
     entries = ()
@@ -170,9 +161,8 @@ def store_gradients(
     y *= scale
     for j in tl.static_range(COLUMNS):
         dg = slope(g[j], f[j], GATE) * scaled * (entries[j] - pull(f[j], low, GATE) * y)
-        if (
-            GATE == "softmax" and COLUMNS == 2
-        ):  # u_j − y = w_other (u_j − u_other), without cancellation
+        if GATE == "softmax" and COLUMNS == 2:
+            # u_j − y = w_other (u_j − u_other), without cancellation
             both = f[0] * scaled * (f[1] * scale) * (entries[0] - entries[1])
             dg = both if j == 0 else -both
         tl.store(dX + j, tl.where(real, dg, tl.zeros_like(dg)) if MASKED else dg, mask=valid)
@@ -183,9 +173,10 @@ def store_gradients(
 @triton.jit
 def backward_steps(
     X, x, h0, h, dh, dX, dx, lags, mask, k, window, i, stride, pace, valid, lane, row,
-    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, WRITE: tl.constexpr, STEPS: tl.constexpr, EDGE: tl.constexpr,
+    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, WRITE: tl.constexpr,
+    STEPS: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
-    """Steps i, i − 1 .. i − STEPS + 1: read all of them, then compute one after the other."""
+    """Run steps i, i − 1 .. i − STEPS + 1: read all of them, then compute one after the other."""
     LAGS: tl.constexpr = 1 if BLOCK else M
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     rows = ()
@@ -204,7 +195,8 @@ def backward_steps(
             to = (i - q) * stride
             window = window[1:] + (oldest,) if lags is None else load_row(lags + to * M, M)
             store_gradients(
-                dX + to * COLUMNS, dx + to, g, f, scale, low, window, v, lam, real, valid, lane - row, M, BLOCK, GATE, mask is not None
+                dX + to * COLUMNS, dx + to, g, f, scale, low, window, v, lam, real, valid,
+                lane - row, M, BLOCK, GATE, mask is not None,
             )  # fmt: skip
         moved = adjoint(f, lam * scale, k, lane, row, valid, M, BLOCK)
         k = moved if mask is None else choose(real, moved, (lam,) + k[1:])
@@ -213,13 +205,15 @@ def backward_steps(
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def backward(
-    X, x, h0, h, dh, dfinal, dX, dx, dh0, lags, ends, mask, cu, owner, first, T, length, per, n, tiles,
+    X, x, h0, h, dh, dfinal, dX, dx, dh0, lags, ends, mask, cu, owner, first,
+    T, length, per, n, tiles,
     M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, REVERSE: tl.constexpr,
     CHUNKED: tl.constexpr, LANES: tl.constexpr, STEPS: tl.constexpr,
 ):  # fmt: skip
-    """dX, dx and dh0.  With chunks, dfinal holds the adjoint state that enters each chunk from its end.
+    """Compute dX, dx and dh0. With chunks, dfinal contains the adjoint state after each chunk.
 
-    With `ends`, nothing but the adjoint state that leaves each chunk if none enters it: the last column there.
+    With `ends`, compute only e', the adjoint state before each chunk if that after it is zero, and
+    store it in the last column of `ends`.
     """
     WRITE: tl.constexpr = ends is None
     ROWS: tl.constexpr = M if BLOCK else 1
@@ -239,26 +233,26 @@ def backward(
         h, dX, dx = h + at, dX + at * COLUMNS, dx + at
         h0 = h0 if h0 is None else h0 + (s.to(tl.int64) * n * ROWS + channel) * LAGS
         lags = lags if lags is None else lags + at * M
-    for j in tl.static_range(
-        LAGS
-    ):  # the state after the chunk; where lags are given it is read step by step
+    # `window` starts as the state after the chunk. If `lags` is given, it is read at each step
+    # instead.
+    for j in tl.static_range(LAGS):
         window += (
             older(h, h0, i1 - 1 - j + LAGS, stride, LAGS, True) if WRITE and lags is None else k[0],
         )
     few = i1
-    if STEPS > 1 or (
-        not BLOCK and M <= 16
-    ):  # as far as no step reaches into h0; higher orders would take minutes to compile twice
+    # The steps whose lags do not reach into h0. Higher orders would take minutes to compile twice.
+    if STEPS > 1 or (not BLOCK and M <= 16):
         inner = tl.maximum(i0, tl.minimum(LAGS, i1))
         few = inner + (i1 - inner) % STEPS
         for r in range(0, i1 - few, STEPS):
             k, window = backward_steps(
-                X, x, h0, h, dh, dX, dx, lags, mask, k, window, i1 - 1 - r, stride, pace, valid, lane, row,
-                M, BLOCK, GATE, WRITE, STEPS, False,
+                X, x, h0, h, dh, dX, dx, lags, mask, k, window, i1 - 1 - r, stride, pace, valid,
+                lane, row, M, BLOCK, GATE, WRITE, STEPS, False,
             )  # fmt: skip
     for r in range(few - i0):
         k, window = backward_steps(
-            X, x, h0, h, dh, dX, dx, lags, mask, k, window, few - 1 - r, stride, pace, valid, lane, row, M, BLOCK, GATE, WRITE, 1, True
+            X, x, h0, h, dh, dX, dx, lags, mask, k, window, few - 1 - r, stride, pace, valid,
+            lane, row, M, BLOCK, GATE, WRITE, 1, True,
         )  # fmt: skip
     if WRITE:
         store_state(dh0, s, k, n, block, own, valid & (lane * 0 + number == 0), M, BLOCK)
@@ -269,10 +263,10 @@ def backward(
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def summarise(
     X, x, ends, mask, cu, owner, first, T, length, per, n, tiles,
-    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, REVERSE: tl.constexpr, COUNT: tl.constexpr,
-    LANES: tl.constexpr, TOGETHER: tl.constexpr,
+    M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, REVERSE: tl.constexpr,
+    COUNT: tl.constexpr, LANES: tl.constexpr, TOGETHER: tl.constexpr,
 ):  # fmt: skip
-    """Columns of each chunk's map: what unit vectors become, and if COUNT > M, what zero becomes with the chunk's inputs."""
+    """Compute the columns of each chunk's P, and, if COUNT > M, its e."""
     ROWS: tl.constexpr = M if BLOCK else 1
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     k = tl.program_id(0) // tiles
@@ -304,7 +298,7 @@ def summarise(
 
 @triton.jit
 def unit(column, row, M: tl.constexpr, BLOCK: tl.constexpr):
-    """The unit vector of a column; zero beyond the last."""
+    """The unit vector of a column, or zero beyond the last column."""
     state = ()
     for i in tl.static_range(1 if BLOCK else M):
         state += (((row if BLOCK else row * 0 + i) == column).to(tl.float32),)
@@ -313,18 +307,10 @@ def unit(column, row, M: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=POINTERS)
 def join(
-    ends,
-    h0,
-    entries,
-    first,
-    per,
-    n,
-    tiles,
-    M: tl.constexpr,
-    ADJOINT: tl.constexpr,
-    LANES: tl.constexpr,
-):
-    """The state that enters each chunk: h → P h + e from the first chunk on, or k → Pᵀ k + e from the last."""
+    ends, h0, entries, first, per, n, tiles,
+    M: tl.constexpr, ADJOINT: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Compute the state that enters each chunk: h → P h + e, or in reverse k → Pᵀ k + e'."""
     s = tl.program_id(0) // tiles
     lane, row, block, own, valid = place(tl.program_id(0) % tiles, n, M, True, LANES)
     state = load_state(h0, s, n, block, own, M, True)
@@ -337,7 +323,7 @@ def join(
         matrix = ends + c * (M + 1) * n * M
         new = tl.load(matrix + M * n * M + block * M + own)
         for j in tl.static_range(M):
-            # Column j holds P_ij for all rows i; its transpose is read along the rows of a lane's own column.
+            # Column j contains P_ij for all rows i. For the transpose, a lane reads its own column.
             entry = (own * n + block) * M + j if ADJOINT else (j * n + block) * M + own
             new += tl.load(matrix + entry) * entry_of(state, j, lane - row, M, True)
         state = (new,)
