@@ -1,4 +1,4 @@
-"""The `statemix` command.  Arguments are parsed before torch is imported, so that `--help` answers at once."""
+"""The `statemix` command. It imports torch after parsing, so that `--help` is fast."""
 
 import os
 import sys
@@ -34,22 +34,22 @@ _Command = (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command; `arguments` are those of the shell unless given."""
+    """Run one command with `arguments`, or those of the shell."""
     try:
         _run(arguments)
-    except BrokenPipeError:  # whoever read the output, `head` perhaps, has had enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str] | None) -> None:
-    """Parse, run, and turn errors into a sentence."""
+    """Parse and run; turn expected errors into one line of text."""
     if (sys.argv[1:] if arguments is None else arguments) == ["--version"]:
         print(f"statemix {__version__}")
         return
     command = tyro.cli(
         _Command,
         prog="statemix",
-        description="Linear recurrent networks whose states mix: train them, sweep, look inside, and measure what they cost.",
+        description="Train, inspect and benchmark linear recurrent networks whose states mix.",
         args=arguments,
     )
     try:
@@ -57,9 +57,7 @@ def _run(arguments: list[str] | None) -> None:
     except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
     except ImportError as error:
-        raise SystemExit(
-            f"statemix: {error}. Extras bring what a command needs beyond the core: {_EXTRAS}."
-        ) from error
+        raise SystemExit(f"statemix: {error}. Some commands need an extra: {_EXTRAS}.") from error
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -67,7 +65,7 @@ def _run(arguments: list[str] | None) -> None:
         where = "" if error.filename is None else f": {error.filename}"
         raise SystemExit(f"statemix: {what.removesuffix('.')}{where}.") from error
     except KeyboardInterrupt:
-        raise SystemExit("statemix: interrupted; run the same command again to go on.") from None
+        raise SystemExit("statemix: interrupted; run the same command again to resume.") from None
 
 
 if __name__ == "__main__":

@@ -726,11 +726,11 @@ def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):
     main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
     steps = read_config(tmp_path / "mine").steps
     assert len(losses(tmp_path / "mine")) == steps
-    assert "holds a run already" not in capsys.readouterr().err
+    assert "already holds a run" not in capsys.readouterr().err
     main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.01", "--out", "mine"])
     assert read_config(tmp_path / "mine").steps == steps
     assert (
-        f"mine holds a run already: --minutes is ignored, its {steps} steps stay"
+        f"mine already holds a run of {steps} steps; --minutes is ignored"
         in capsys.readouterr().err
     )
 

@@ -1,7 +1,8 @@
-"""What the ten-thousandth token costs, against the hundredth: a recurrence has the same state to read at both.
+"""Time and memory per token at several positions: for a recurrence, they do not depend on them.
 
-Each model writes token after token; its states at the positions are kept, and peaks of the process's resident memory on the way.  Then
-the tokens from each position on are timed side by side, in turns, so that a busy machine disturbs all alike.
+Each model generates tokens up to the last position, storing its states at each position and the
+peak of the process's resident memory up to there. Then the tokens from each position on are timed
+in turns, so that other load on the machine affects all of them alike.
 """
 
 from collections.abc import Callable
@@ -11,25 +12,18 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from statemix.bench.config import DecodeConfig
 from statemix.bench.measure import Contest, Row, hold
 from statemix.bench.memory import forget_peak, peak_mib
 from statemix.models import LanguageModel, find_preset
 from statemix.models.lm import States
 
-
-@dataclass(frozen=True)
-class DecodeConfig:
-    """Which models, at which positions, how many tokens from each on are timed, and how often."""
-
-    presets: tuple[str, ...]
-    positions: tuple[int, ...]
-    tokens: int
-    rounds: int
+__all__ = ["measure"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a model stands in its text: the token to be read, its states, and the peak memory on the way there, in MiB."""
+class _Place:
+    """A position in a text: the next token, the states, and the peak memory so far in MiB."""
 
     token: Tensor
     states: States | None
@@ -37,48 +31,36 @@ class Place:
 
 
 @torch.inference_mode()
-def write(model: LanguageModel, place: Place, tokens: int) -> Place:
-    """Go on by `tokens` tokens, each the likeliest."""
+def _write(model: LanguageModel, place: _Place, tokens: int) -> _Place:
+    """Generate `tokens` tokens greedily."""
     forget_peak()
-    token, states = place.token, place.states
+    token = place.token
+    states = place.states
     for _ in range(tokens):
         logits, states = model.step(token, states)
         token = logits.argmax(-1)
-    return Place(token, states, peak_mib())
+    return _Place(token, states, peak_mib())
 
 
 def measure(preset: str, config: DecodeConfig) -> tuple[list[Row], list[Row]]:
     """Times and memory of one model with random weights."""
     torch.manual_seed(0)
-    model, places = (
-        LanguageModel(find_preset(preset)).eval(),
-        {0: Place(torch.zeros(1, dtype=torch.long), None, 0.0)},
-    )
+    model = LanguageModel(find_preset(preset)).eval()
+    places = {0: _Place(torch.zeros(1, dtype=torch.long), None, 0.0)}
     for position in sorted(config.positions):
         last = max(places)
-        places[position] = write(model, places[last], position - last)
-    names = {position: f"token {position:,}" for position in sorted(config.positions)}
+        places[position] = _write(model, places[last], position - last)
+    del places[0]
+    first = f"token {min(places):,}"
     entrants: dict[str, Callable[[], object]] = {
-        name: partial(write, model, places[position], config.tokens)
-        for position, name in names.items()
+        f"token {position:,}": partial(_write, model, place, config.tokens)
+        for position, place in places.items()
     }
-    first = min(config.positions)
-    times = hold(
-        Contest("decode", f"{preset}, {config.tokens} tokens", names[first], entrants),
-        config.rounds,
-    )
-    memory = [
-        Row(
-            "decode",
-            preset,
-            name,
-            1,
-            places[p].peak,
-            "MiB",
-            names[first],
-            places[p].peak / places[first].peak,
-            1,
-        )
-        for p, name in names.items()
-    ]
-    return times, memory
+    contest = Contest("decode", f"{preset}, {config.tokens} tokens", first, entrants)
+    least = places[min(places)].peak
+    memory = []
+    for position, place in places.items():
+        ratio = place.peak / least
+        name = f"token {position:,}"
+        memory.append(Row("decode", preset, name, 1, place.peak, "MiB", first, ratio, 1))
+    return hold(contest, config.rounds), memory

@@ -1,34 +1,26 @@
-"""How exact: float32 kernels and plain float32 torch, both against float64.
+"""Errors of float32 kernels and of plain float32 torch, relative to float64.
 
-An error is the norm of the difference over the norm of the truth.  A saturated permutation, which only moves states about, has to be exact.
+An error is the norm of the difference divided by the norm of the float64 result. Saturated gates
+that permute the states must be exact.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from statemix.bench.config import ErrorConfig
 from statemix.bench.measure import Row
 from statemix.bench.rivals import by_loop
 from statemix.ops import gated_block_scan, gated_companion_scan
 
-Scan = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-SATURATED = 200.0  # a gate so far above the others that they are zero in float32
+__all__ = ["SCANS", "ErrorConfig", "compare_all", "permutation_row"]
+
+_Scan = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+_SATURATED = 200.0  # so far above the other gates that their softmax is zero in float32
 
 
-@dataclass(frozen=True)
-class ErrorConfig:
-    """Sizes to compare at, and how long to permute."""
-
-    batch: int
-    length: int
-    blocks: int
-    block_sizes: tuple[int, ...]
-    permutation_length: int
-
-
-def differentiate(scan: Scan, gates: Tensor, v: Tensor) -> dict[str, Tensor]:
+def _differentiate(scan: _Scan, gates: Tensor, v: Tensor) -> dict[str, Tensor]:
     """Outputs and gradients of `scan`, in float64."""
     leaves = gates.clone().requires_grad_(), v.clone().requires_grad_()
     h, _ = scan(*leaves)
@@ -37,99 +29,77 @@ def differentiate(scan: Scan, gates: Tensor, v: Tensor) -> dict[str, Tensor]:
     return {"h": h.detach().double(), "dgates": d_gates.double(), "dv": d_v.double()}
 
 
-def plain_block(gates: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """The definition of `gated_block_scan`, in torch alone."""
+def _plain_block(gates: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """`gated_block_scan` as a loop in torch."""
     h = by_loop(gates, v)
     return h, h[:, -1]
 
 
-def plain_companion(gates: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-    """The definition of `gated_companion_scan`, in torch alone."""
+def _plain_companion(gates: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """`gated_companion_scan` as a loop in torch."""
     w = torch.softmax(gates, -1)
-    s, outputs = torch.zeros_like(w[:, 0, :, :-1]), []
+    s = torch.zeros_like(w[:, 0, :, :-1])
+    outputs: list[Tensor] = []
     for w_t, b_t in zip(w[..., :-1].unbind(1), (w[..., -1] * v).unbind(1), strict=True):
         outputs.append((w_t * s).sum(-1) + b_t)
         s = torch.cat([outputs[-1].unsqueeze(-1), s[..., :-1]], -1)
     return torch.stack(outputs, 1), s
 
 
-SCANS: dict[str, tuple[Scan, Scan]] = {
-    "gated_block_scan": (gated_block_scan, plain_block),
-    "gated_companion_scan": (gated_companion_scan, plain_companion),
+SCANS: dict[str, tuple[_Scan, _Scan]] = {
+    "gated_block_scan": (gated_block_scan, _plain_block),
+    "gated_companion_scan": (gated_companion_scan, _plain_companion),
 }
 
 
-def compare(name: str, config: ErrorConfig, m: int) -> list[Row]:
+def _compare(name: str, config: ErrorConfig, m: int) -> list[Row]:
     """Errors of our float32 scan and of torch's, at one size."""
     generator = torch.Generator().manual_seed(m)
-    shape = (
-        config.batch,
-        config.length,
-        config.blocks,
-        *([m] if name == "gated_block_scan" else []),
-    )
-    gates, v = (
-        2 * torch.randn(*shape, m + 1, generator=generator),
-        torch.randn(shape, generator=generator),
-    )
+    states = (m,) if name == "gated_block_scan" else ()
+    shape = (config.batch, config.length, config.blocks, *states)
+    gates = 2 * torch.randn(*shape, m + 1, generator=generator)
+    v = torch.randn(shape, generator=generator)
     ours, plain = SCANS[name]
-    truth = differentiate(plain, gates.double(), v.double())
-    kernel, torch_ = differentiate(ours, gates, v), differentiate(plain, gates, v)
+    truth = _differentiate(plain, gates.double(), v.double())
+    kernel = _differentiate(ours, gates, v)
+    baseline = _differentiate(plain, gates, v)
     rows = []
     for quantity, exact in truth.items():
+        setting = f"{name} m = {m}, {quantity}"
         errors = {
-            "statemix": relative(kernel[quantity], exact),
-            "plain torch": relative(torch_[quantity], exact),
+            "statemix": _relative(kernel[quantity], exact),
+            "plain torch": _relative(baseline[quantity], exact),
         }
         for entrant, error in errors.items():
             ratio = error / errors["plain torch"]
-            rows.append(
-                Row(
-                    "error",
-                    f"{name} m = {m}, {quantity}",
-                    entrant,
-                    1,
-                    error,
-                    "relative error",
-                    "plain torch",
-                    ratio,
-                    1,
-                )
-            )
+            row = ("error", setting, entrant, 1, error, "relative error", "plain torch", ratio, 1)
+            rows.append(Row(*row))
     return rows
 
 
-def relative(x: Tensor, truth: Tensor) -> float:
+def _relative(x: Tensor, truth: Tensor) -> float:
     return ((x - truth).norm() / truth.norm()).item()
 
 
 def permutation_row(config: ErrorConfig) -> Row:
     """The largest deviation of a random state under thousands of saturated permutations."""
-    T, m = config.permutation_length, 5
+    T = config.permutation_length
+    m = 5
     generator = torch.Generator().manual_seed(0)
-    gates, h = (
-        torch.full((1, T, 8, m, m + 1), -SATURATED),
-        torch.randn(1, 8, m, generator=generator),
-    )
-    expected, state = [], h
+    gates = torch.full((1, T, 8, m, m + 1), -_SATURATED)
+    h0 = torch.randn(1, 8, m, generator=generator)
+    state = h0
+    expected = []
     for t in range(T):
         order = torch.randperm(m, generator=generator)
-        gates[0, t, :, torch.arange(m), order] = SATURATED
+        gates[0, t, :, torch.arange(m), order] = _SATURATED
         state = state[..., order]
         expected.append(state)
-    ours, _ = gated_block_scan(gates, torch.randn(1, T, 8, m, generator=generator), h)
+    ours, _ = gated_block_scan(gates, torch.randn(1, T, 8, m, generator=generator), h0)
     deviation = (ours - torch.stack(expected, 1)).abs().max().item()
-    return Row(
-        "error",
-        f"{T} saturated permutations, m = {m}",
-        "statemix",
-        1,
-        deviation,
-        "largest deviation",
-        "exact",
-        deviation,
-        1,
-    )
+    setting = f"{T} saturated permutations, m = {m}"
+    unit = "largest deviation"
+    return Row("error", setting, "statemix", 1, deviation, unit, "exact", deviation, 1)
 
 
 def compare_all(config: ErrorConfig, observe: Callable[[str], None]) -> list[Row]:
@@ -138,5 +108,5 @@ def compare_all(config: ErrorConfig, observe: Callable[[str], None]) -> list[Row
     for name in SCANS:
         for m in config.block_sizes:
             observe(f"{name} m = {m}")
-            rows += compare(name, config, m)
+            rows += _compare(name, config, m)
     return rows

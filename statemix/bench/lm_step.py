@@ -1,4 +1,7 @@
-"""One optimiser step of a language model of two million parameters: BD-LRU, the same on the paper's scan, an LSTM of its size."""
+"""One optimiser step of a language model: BD-LRU, BD-LRU on the paper's scan, and an LSTM.
+
+All three have about two million parameters.
+"""
 
 from dataclasses import replace
 from typing import cast
@@ -16,11 +19,18 @@ from statemix.models.lm import LanguageModel, LMBlock
 from statemix.models.presets import find_preset
 from statemix.optim import make_optimiser
 
-BATCH, LENGTH = 8, 512
+__all__ = ["LENGTH", "lm_contest"]
+
+_BATCH = 8
+LENGTH = 512
 
 
-def lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> Entrant:
-    """Forward, backward, clipping and AdamW."""
+def _lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> Entrant:
+    """A training step: forward, backward, clipping and AdamW.
+
+    Args:
+        hop: compute BD-LRU by the paper's scan.
+    """
     torch.manual_seed(0)
     tokens, targets = (torch.randint(config.vocab, (batch, length)) for _ in range(2))
     scored = Scored(LanguageModel(config))
@@ -43,14 +53,16 @@ def lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> 
     return step
 
 
-def lm_contest(batch: int = BATCH, length: int = LENGTH, vocab: int | None = None) -> Contest:
-    """The presets 2m-bdlru-m4 and 2m-lstm."""
-    ours, lstm = find_preset("2m-bdlru-m4"), find_preset("2m-lstm")
+def lm_contest(batch: int = _BATCH, length: int = LENGTH, vocab: int | None = None) -> Contest:
+    """The contest between the presets 2m-bdlru-m4, on both scans, and 2m-lstm."""
+    ours = find_preset("2m-bdlru-m4")
+    lstm = find_preset("2m-lstm")
     if vocab is not None:
-        ours, lstm = replace(ours, vocab=vocab), replace(lstm, vocab=vocab)
+        ours = replace(ours, vocab=vocab)
+        lstm = replace(lstm, vocab=vocab)
     entrants = {
-        "BD-LRU, m = 4": lm_step(ours, batch, length),
-        "nn.LSTM": lm_step(lstm, batch, length),
-        "BD-LRU on hop_scan": lm_step(ours, batch, length, hop=True),
+        "BD-LRU, m = 4": _lm_step(ours, batch, length),
+        "nn.LSTM": _lm_step(lstm, batch, length),
+        "BD-LRU on hop_scan": _lm_step(ours, batch, length, hop=True),
     }
     return Contest("lm", f"2M parameters, B = {batch}, T = {length}", "BD-LRU, m = 4", entrants)

@@ -1,7 +1,7 @@
 """Timing side by side: every entrant of a contest runs once per round.
 
-Only ratios within a contest are comparable.  One thread is timed in CPU seconds of the process,
-several threads in wall-clock seconds, a GPU with its own events around several calls.  A time is
+Only ratios within a contest are comparable. One thread is timed in CPU seconds of the process,
+several threads in wall-clock seconds, a GPU with its own events around several calls. A time is
 the median over rounds.
 """
 
@@ -21,10 +21,12 @@ from statemix import __version__
 from statemix.ops.dispatch import gpu
 from statemix.ops.dispatch.registry import cpu_library
 
-SLOW = 1.0  # entrants slower than this, in seconds, run fewer rounds
-ROUNDS_WHEN_SLOW = 3
-CALLS = 10  # of an entrant between two GPU events
-PAUSE = 0.1  # seconds before each timing, for threads of the previous entrant to finish
+__all__ = ["Contest", "Row", "append", "check_writable", "hold"]
+
+_SLOW = 1.0  # entrants slower than this, in seconds, run fewer rounds
+_ROUNDS_WHEN_SLOW = 3
+_CALLS = 10  # of an entrant between two GPU events
+_PAUSE = 0.1  # seconds before each timing, for threads of the previous entrant to finish
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Row:
 
 
 @contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
+def _threads_of_torch(count: int) -> Iterator[None]:
     """Let torch use `count` threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
@@ -66,62 +68,62 @@ def threads_of_torch(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def seconds(entrant: Callable[[], object], contest: Contest) -> float:
+def _seconds(entrant: Callable[[], object], contest: Contest) -> float:
     """The duration of one call."""
     if contest.device == "cuda":
-        return gpu_seconds(entrant)
+        return _gpu_seconds(entrant)
     now = time.process_time if contest.threads == 1 else time.perf_counter
     start = now()
     entrant()
     return now() - start
 
 
-def gpu_seconds(entrant: Callable[[], object]) -> float:
+def _gpu_seconds(entrant: Callable[[], object]) -> float:
     """The duration of one call on a GPU, over calls queued back to back."""
     start = torch.cuda.Event(enable_timing=True)
     stop = torch.cuda.Event(enable_timing=True)
     start.record()
-    for _ in range(CALLS):
+    for _ in range(_CALLS):
         entrant()
     stop.record()
     torch.cuda.synchronize()
-    return 1e-3 * start.elapsed_time(stop) / CALLS
+    return 1e-3 * start.elapsed_time(stop) / _CALLS
 
 
 def hold(contest: Contest, rounds: int) -> list[Row]:
     """Run the contest: one warm-up round, then `rounds` timed ones."""
-    with threads_of_torch(contest.threads):
+    with _threads_of_torch(contest.threads):
         entrants = {
-            name: entrant for name, entrant in contest.entrants.items() if runs(name, contest)
+            name: entrant for name, entrant in contest.entrants.items() if _runs(name, contest)
         }
         times: dict[str, list[float]] = {name: [] for name in entrants}
         for round_ in range(rounds):
             for name, entrant in entrants.items():
-                if round_ >= ROUNDS_WHEN_SLOW and statistics.median(times[name]) > SLOW:
+                if round_ >= _ROUNDS_WHEN_SLOW and statistics.median(times[name]) > _SLOW:
                     continue
-                time.sleep(PAUSE)
-                if round_ and statistics.median(times[name]) < SLOW:
+                time.sleep(_PAUSE)
+                if round_ and statistics.median(times[name]) < _SLOW:
                     entrant()  # untimed, as in a training loop: the pause let threads sleep
-                times[name].append(seconds(entrant, contest))
+                times[name].append(_seconds(entrant, contest))
     reference = statistics.median(times[contest.reference])
     return [
         Row(
-            contest.part,
-            contest.setting,
-            name,
-            contest.threads,
-            1e3 * median,
-            "ms",
-            contest.reference,
-            median / reference,
-            len(times[name]),
+            part=contest.part,
+            setting=contest.setting,
+            entrant=name,
+            threads=contest.threads,
+            value=1e3 * statistics.median(taken),
+            unit="ms",
+            reference=contest.reference,
+            ratio=statistics.median(taken) / reference,
+            rounds=len(taken),
         )
-        for name, median in ((name, statistics.median(times[name])) for name in entrants)
+        for name, taken in times.items()
     ]
 
 
-def runs(name: str, contest: Contest) -> bool:
-    """Call an entrant for the first time.  If it fails, leave it out and say so on stderr.
+def _runs(name: str, contest: Contest) -> bool:
+    """Call an entrant for the first time. If it fails, leave it out and say so on stderr.
 
     A failure of the reference is an error.
     """
@@ -147,38 +149,30 @@ def check_writable(out: Path | None) -> None:
         raise SystemExit(f"statemix: cannot write to --out {out}: {error.strerror}.") from error
 
 
-def machine() -> dict[str, str]:
+def _machine() -> dict[str, str]:
     """The software and hardware that the numbers were measured on."""
     facts = {
         "statemix": __version__,
         "torch": torch.__version__,
-        "processor": processor(),
+        "processor": _processor(),
         "library": cpu_library(),
     }
-    return facts | (
-        {"gpu": torch.cuda.get_device_name(), "gpu_kernels": gpu.describe()}
-        if torch.cuda.is_available()
-        else {}
-    )
+    if torch.cuda.is_available():
+        facts |= {"gpu": torch.cuda.get_device_name(), "gpu_kernels": gpu.describe()}
+    return facts
 
 
-def processor() -> str:
+def _processor() -> str:
     """The name of the CPU."""
     info = Path("/proc/cpuinfo")
-    names = (
-        [
-            line.split(":", 1)[1].strip()
-            for line in info.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        if info.exists()
-        else []
-    )
-    return names[0] if names else platform.processor() or platform.machine()
+    for line in info.read_text().splitlines() if info.exists() else ():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
 
 
 def append(rows: list[Row], out: Path | None) -> None:
     """Append each row to `out` as a JSON line."""
     if out is not None:
         with out.open("a") as lines:
-            lines.writelines(json.dumps(asdict(row) | machine()) + "\n" for row in rows)
+            lines.writelines(json.dumps(asdict(row) | _machine()) + "\n" for row in rows)

@@ -1,6 +1,6 @@
-"""Other ways to compute a gated block scan and its gradients, each from the same raw gates and values.
+"""Other implementations of a gated block scan and its gradients, from the same inputs.
 
-An entrant is a call without arguments that runs forward and backward once.  Those that need another package say how to get it.
+An entrant is a function without arguments that runs forward and backward once.
 """
 
 import os
@@ -15,13 +15,28 @@ from torch import Tensor, nn
 
 from statemix.ops import gated_block_scan, hop_scan
 
+__all__ = [
+    "PACKAGES",
+    "RIVALS",
+    "SIZES",
+    "Entrant",
+    "available",
+    "by_hop_scan",
+    "by_loop",
+    "contest_entrants",
+    "differentiated",
+    "inputs",
+    "ours",
+    "takes",
+]
+
 Entrant = Callable[[], object]
 SIZES = tuple[int, int, int, int]
-INSTALL = "pip install 'statemix[bench]', or on a GPU 'statemix[bench-gpu]'"
+_INSTALL = "pip install 'statemix[bench]', or on a GPU 'statemix[bench-gpu]'"
 
 
 def inputs(sizes: SIZES) -> tuple[Tensor, Tensor]:
-    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m), on torch's default device and in its default dtype."""
+    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m), in torch's default dtype."""
     torch.manual_seed(0)
     gates = torch.randn(*sizes, sizes[-1] + 1)
     return gates.requires_grad_(), torch.randn(sizes).requires_grad_()
@@ -35,37 +50,41 @@ def differentiated(scan: Callable[[Tensor, Tensor], Tensor], sizes: SIZES) -> En
 
 
 def ours(gates: Tensor, v: Tensor) -> Tensor:
+    """The states computed by `gated_block_scan`."""
     return gated_block_scan(gates, v)[0]
 
 
 def by_hop_scan(gates: Tensor, v: Tensor) -> Tensor:
+    """The states computed by the paper's parallel scan."""
     w = torch.softmax(gates, -1)
     return hop_scan(w[..., :-1], w[..., -1] * v)[0]
 
 
 def by_loop(gates: Tensor, v: Tensor) -> Tensor:
-    """The definition: one step of torch after the other, tensors taken apart once."""
+    """The states computed by a loop over time steps in torch."""
     w = torch.softmax(gates, -1)
-    h, states = torch.zeros_like(v[:, 0]), []
+    h = torch.zeros_like(v[:, 0])
+    states = []
     for A_t, b_t in zip(w[..., :-1].unbind(1), (w[..., -1] * v).unbind(1), strict=True):
         h = (A_t * h.unsqueeze(-2)).sum(-1) + b_t
         states.append(h)
     return torch.stack(states, 1)
 
 
-def compiled_hop_scan(sizes: SIZES) -> Entrant:
+def _compiled_hop_scan(sizes: SIZES) -> Entrant:
     return differentiated(torch.compile(by_hop_scan), sizes)
 
 
-def lstm(sizes: SIZES) -> Entrant:
-    """torch's LSTM with as many units as there are states, its input projection included."""
+def _lstm(sizes: SIZES) -> Entrant:
+    """torch's LSTM with as many units as there are states, including its input projection."""
     B, T, n, m = sizes
-    cell, x = nn.LSTM(n * m, n * m, batch_first=True), torch.randn(B, T, n * m, requires_grad=True)
+    cell = nn.LSTM(n * m, n * m, batch_first=True)
+    x = torch.randn(B, T, n * m, requires_grad=True)
     weight = torch.ones(B, T, n * m)
     return lambda: torch.autograd.grad(cell(x)[0], (x, *cell.parameters()), weight)
 
 
-def mamba_py(sizes: SIZES) -> Entrant:
+def _mamba_py(sizes: SIZES) -> Entrant:
     """The parallel scan of mamba.py, for diagonal recurrences."""
     from mambapy.pscan import pscan
 
@@ -77,8 +96,8 @@ def mamba_py(sizes: SIZES) -> Entrant:
 
 
 @cache
-def jax() -> ModuleType:
-    """JAX, told to use one thread; torch's are set by the bench."""
+def _import_jax() -> ModuleType:
+    """JAX, restricted to one thread."""
     os.environ.setdefault(
         "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     )
@@ -88,9 +107,9 @@ def jax() -> ModuleType:
     return jax
 
 
-def jax_entrant(sizes: SIZES, parallel: bool) -> Entrant:
+def _jax_entrant(sizes: SIZES, parallel: bool) -> Entrant:
     """`jax.lax.scan`, or `jax.lax.associative_scan` over pairs (A, b), compiled by XLA."""
-    jx = jax()
+    jx = _import_jax()
     jnp = jx.numpy
     gates, v = (jnp.asarray(x.detach().numpy()) for x in inputs(sizes))
 
@@ -110,14 +129,15 @@ def jax_entrant(sizes: SIZES, parallel: bool) -> Entrant:
 
     def loss(gates, v):
         w = jx.nn.softmax(gates, -1)
-        A, b = jnp.moveaxis(w[..., :-1], 1, 0), jnp.moveaxis(w[..., -1] * v, 1, 0)
+        A = jnp.moveaxis(w[..., :-1], 1, 0)
+        b = jnp.moveaxis(w[..., -1] * v, 1, 0)
         return (associative if parallel else sequential)(A, b).sum()
 
     gradient = jx.jit(jx.grad(loss, argnums=(0, 1)))
     return lambda: jx.block_until_ready(gradient(gates, v))
 
 
-def fla_hgrn(sizes: SIZES) -> Entrant:
+def _fla_hgrn(sizes: SIZES) -> Entrant:
     """The recurrent kernel of HGRN in flash-linear-attention, for diagonal recurrences."""
     from fla.ops.hgrn import fused_recurrent_hgrn
 
@@ -130,18 +150,18 @@ def fla_hgrn(sizes: SIZES) -> Entrant:
     return differentiated(scan, sizes)
 
 
-def fla_gated_deltanet(sizes: SIZES) -> Entrant:
-    """The chunked kernel of Gated DeltaNet in flash-linear-attention: another mixer, as wide, in heads of up to 64."""
+def _fla_gated_deltanet(sizes: SIZES) -> Entrant:
+    """The chunked kernel of Gated DeltaNet in flash-linear-attention.
+
+    It is another mixer of the same width, with heads of at most 64 channels.
+    """
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
 
     B, T, n, m = sizes
     head = min(64, n * m)
     heads = n * m // head
     q, k, v = (torch.randn(B, T, heads, head, requires_grad=True) for _ in range(3))
-    decay, beta = (
-        torch.randn(B, T, heads, requires_grad=True),
-        torch.randn(B, T, heads, requires_grad=True),
-    )
+    decay, beta = (torch.randn(B, T, heads, requires_grad=True) for _ in range(2))
     weight = torch.ones_like(v)
 
     def call() -> object:
@@ -154,8 +174,8 @@ def fla_gated_deltanet(sizes: SIZES) -> Entrant:
     return call
 
 
-def mamba_ssm(sizes: SIZES) -> Entrant:
-    """The selective scan of mamba-ssm: another mixer, as wide, with 16 states to a channel."""
+def _mamba_ssm(sizes: SIZES) -> Entrant:
+    """The selective scan of mamba-ssm: another mixer, as wide, with 16 states per channel."""
     from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
 
     B, T, n, m = sizes
@@ -171,8 +191,8 @@ def mamba_ssm(sizes: SIZES) -> Entrant:
     return call
 
 
-def accelerated_scan(sizes: SIZES) -> Entrant:
-    """The warp scan of accelerated-scan, for diagonal recurrences whose length is a power of two."""
+def _accelerated_scan(sizes: SIZES) -> Entrant:
+    """The warp scan of accelerated-scan, for diagonal recurrences; T is a power of two."""
     from accelerated_scan.warp import scan as warp_scan
 
     def scan(gates: Tensor, v: Tensor) -> Tensor:
@@ -185,16 +205,16 @@ def accelerated_scan(sizes: SIZES) -> Entrant:
 
 RIVALS: dict[str, Callable[[SIZES], Entrant]] = {
     "hop_scan": lambda sizes: differentiated(by_hop_scan, sizes),
-    "hop_scan compiled": compiled_hop_scan,
+    "hop_scan compiled": _compiled_hop_scan,
     "loop": lambda sizes: differentiated(by_loop, sizes),
-    "nn.LSTM": lstm,
-    "mamba.py": mamba_py,
-    "jax scan": lambda sizes: jax_entrant(sizes, parallel=False),
-    "jax associative_scan": lambda sizes: jax_entrant(sizes, parallel=True),
-    "fla HGRN": fla_hgrn,
-    "fla GatedDeltaNet": fla_gated_deltanet,
-    "mamba-ssm": mamba_ssm,
-    "accelerated-scan": accelerated_scan,
+    "nn.LSTM": _lstm,
+    "mamba.py": _mamba_py,
+    "jax scan": lambda sizes: _jax_entrant(sizes, parallel=False),
+    "jax associative_scan": lambda sizes: _jax_entrant(sizes, parallel=True),
+    "fla HGRN": _fla_hgrn,
+    "fla GatedDeltaNet": _fla_gated_deltanet,
+    "mamba-ssm": _mamba_ssm,
+    "accelerated-scan": _accelerated_scan,
 }
 PACKAGES = {
     "mamba.py": "mambapy",
@@ -205,7 +225,7 @@ PACKAGES = {
     "mamba-ssm": "mamba_ssm",
     "accelerated-scan": "accelerated_scan",
 }
-DIAGONAL = ("mamba.py", "fla HGRN", "accelerated-scan")
+_DIAGONAL = ("mamba.py", "fla HGRN", "accelerated-scan")
 
 
 def available(names: tuple[str, ...]) -> list[str]:
@@ -213,7 +233,7 @@ def available(names: tuple[str, ...]) -> list[str]:
     missing = [name for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None]
     if missing:
         names_missing = ", ".join(missing)
-        message = f"not installed, left out: {names_missing}. To include them: {INSTALL}"
+        message = f"not installed, left out: {names_missing}. To include them: {_INSTALL}"
         print(message, file=sys.stderr)
     return [name for name in names if name not in missing]
 
@@ -221,11 +241,11 @@ def available(names: tuple[str, ...]) -> list[str]:
 def takes(name: str, sizes: SIZES) -> bool:
     """True if a rival can compute scans of these sizes."""
     _, T, _, m = sizes
-    return (m == 1 or name not in DIAGONAL) and (name != "accelerated-scan" or T & (T - 1) == 0)
+    return (m == 1 or name not in _DIAGONAL) and (name != "accelerated-scan" or T & (T - 1) == 0)
 
 
 def contest_entrants(sizes: SIZES, names: list[str]) -> dict[str, Entrant]:
-    """Ours and the rivals `names`, at one size."""
+    """Our scan and the rivals `names`, at one size."""
     return {
         "statemix": differentiated(ours, sizes),
         **{name: RIVALS[name](sizes) for name in names if takes(name, sizes)},

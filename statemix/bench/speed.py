@@ -1,20 +1,21 @@
-"""How fast: the kernels over the bandwidth of memory, the scans over others, whole layers over their projections.
+"""The contests of `statemix bench speed`.
 
-kernel    forward and backward into memory that is there, over a loop that only moves the same bytes
-scan      gated_block_scan as users call it, forward and backward, and others over it
-layer     a whole BD-LRU and its torch rivals over the three projections alone
-threads   the scan with more threads over itself with one
-length    time a token, from short sequences to long ones, at equal B · T
+kernel    forward and backward into mapped memory, relative to a loop that only moves the same bytes
+scan      gated_block_scan as users call it, and other implementations relative to it
+layer     a BD-LRU and torch's recurrent layers, relative to its three projections alone
+threads   the scan with several threads, relative to one thread
+length    time per token, from short sequences to long ones, at equal B · T
 """
 
 import ctypes
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from statemix.bench import gpu
+from statemix.bench.config import SpeedConfig
 from statemix.bench.lm_step import lm_contest
 from statemix.bench.measure import Contest, Row, hold
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
@@ -27,54 +28,38 @@ from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
 from statemix.kernels.lanes import LANES, sizes_of
 from statemix.layers import BDLRU
 
-LM_BATCHES = (1, 8)  # sequences of a step of the language model
-DRAM_SIZE = 1 << 28  # bytes of gates that no cache holds, whatever the block size
+__all__ = ["DRAM_SIZE", "results"]
+
+_LM_BATCHES = (1, 8)  # sequences per step of the language model
+DRAM_SIZE = 1 << 28  # bytes of gates, more than any cache holds
 
 
-@dataclass(frozen=True)
-class SpeedConfig:
-    """What to measure, and at which sizes."""
-
-    parts: tuple[str, ...]
-    batch: int
-    length: int
-    blocks: int
-    block_sizes: tuple[int, ...]
-    threads: tuple[int, ...]
-    rivals: tuple[str, ...]
-    rounds: int
-    device: str = "cpu"
-    dtype: str = "float32"
-
-
-def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
-    """The contests of one part; inputs are made when their turn comes."""
-    B, T, n, device = config.batch, config.length, config.blocks, config.device
+def _contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
+    """Yield the contests of one part; each creates its inputs when it is reached."""
+    B = config.batch
+    T = config.length
+    n = config.blocks
+    device = config.device
     if part == "kernel":
         for block in (True, False):
             for m in config.block_sizes:
                 yield from (
                     gpu.kernel_contests(block, (B, T, n, m))
                     if device == "cuda"
-                    else kernel_contests(block, B, T, n, m)
+                    else _kernel_contests(block, B, T, n, m)
                 )
     if part == "scan":
-        names = available(config.rivals)
+        names = available(config.rivals or ())
         for threads in config.threads:
             for m in config.block_sizes:
                 sizes = (B, T, n, m)
-                yield Contest(
-                    part,
-                    f"(B, T, n, m) = {sizes}",
-                    "statemix",
-                    contest_entrants(sizes, names),
-                    threads,
-                    device,
-                )
+                entrants = contest_entrants(sizes, names)
+                setting = f"(B, T, n, m) = {sizes}"
+                yield Contest(part, setting, "statemix", entrants, threads, device)
     if part == "layer":
         for threads in config.threads:
-            yield replace(layer_contest(B, T, n, 4, threads), device=device)
-    yield from (replace(contest, device=device) for contest in whole_contests(config, part))
+            yield replace(_layer_contest(B, T, n, 4, threads), device=device)
+    yield from (replace(contest, device=device) for contest in _fixed_contests(config, part))
     if part == "length":
         shapes = [
             (B * T // length, length)
@@ -85,23 +70,22 @@ def contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
             f"B = {b}, T = {length}": differentiated(ours, (b, length, n, 4))
             for b, length in shapes
         }
-        yield Contest(
-            part, f"B · T = {B * T}, n = {n}, m = 4", next(iter(entrants)), entrants, device=device
-        )
+        setting = f"B · T = {B * T}, n = {n}, m = 4"
+        yield Contest(part, setting, next(iter(entrants)), entrants, device=device)
 
 
-def whole_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
-    """The parts whose sizes are their own."""
+def _fixed_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
+    """The contests of the parts with fixed sizes."""
     if part == "step":
         yield step_contest()
     if part == "lm":
-        yield from map(lm_contest, LM_BATCHES)
+        yield from map(lm_contest, _LM_BATCHES)
     if part == "throughput":
-        yield from throughput_contests("hop_scan compiled" in config.rivals)
+        yield from throughput_contests("hop_scan compiled" in (config.rivals or ()))
 
 
-def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
-    """Forward and backward of one kernel in the order of lanes, each against its floor."""
+def _kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Contest]:
+    """Forward and backward of one kernel in lane order, each relative to its floor."""
     library = load()
     if isinstance(library, Missing):
         raise SystemExit(f"statemix: no kernels to measure: {library.reason}.")
@@ -110,12 +94,14 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
     )
     B = max(B, -(-DRAM_SIZE // (4 * T * sizes.inputs)))
     N = B * T
-    inputs, states = sizes.inputs // LANES, sizes.states // LANES  # vectors a step
+    inputs = sizes.inputs // LANES  # vectors per step
+    states = sizes.states // LANES
     gates, h, dh, dgates = (
         pool.empty((N, width * LANES)).normal_() for width in (inputs, states, states, inputs)
     )
     everything = pool.empty((N, (inputs + 2 * states) * LANES)).normal_()
-    bounds, state = torch.arange(B + 1) * T, torch.zeros(B, n, m)
+    bounds = torch.arange(B + 1) * T
+    state = torch.zeros(B, n, m)
     scan = Scan(
         B,
         T,
@@ -129,10 +115,8 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
         *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)),
     )
     gradient = ScanGradient(scan, *(pointer(y) for y in (dh, None, dgates, None, state)))
-    handle, kept = (
-        library.handle,
-        (gates, h, dh, dgates, everything, bounds, state),
-    )  # alive as long as the calls
+    handle = library.handle
+    kept = (gates, h, dh, dgates, everything, bounds, state)  # alive as long as the calls
 
     def move(src: torch.Tensor, reads: int, dst: torch.Tensor, writes: int) -> Entrant:
         sizes = (
@@ -156,15 +140,14 @@ def kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Con
     yield Contest("kernel", f"{name}, backward", "floor", backward)
 
 
-def layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
-    """A BD-LRU of n blocks and width n m, its projections alone, and torch's recurrent layers of the same width."""
+def _layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
+    """A BD-LRU of width n m, its projections alone, and torch's recurrent layers of that width."""
     d = n * m
-    x, weight = torch.randn(B, T, d, requires_grad=True), torch.randn(B, T, d)
-    W_g, W_v, W_o = (
-        nn.Linear(d, d * (m + 1)),
-        nn.Linear(d, d, bias=False),
-        nn.Linear(d, d, bias=False),
-    )
+    x = torch.randn(B, T, d, requires_grad=True)
+    weight = torch.randn(B, T, d)
+    W_g = nn.Linear(d, d * (m + 1))
+    W_v = nn.Linear(d, d, bias=False)
+    W_o = nn.Linear(d, d, bias=False)
     dgates = torch.randn(B, T, d * (m + 1))
 
     def projections() -> object:
@@ -181,17 +164,12 @@ def layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
         "nn.LSTM": layer(nn.LSTM(d, d, batch_first=True)),
         "nn.GRU": layer(nn.GRU(d, d, batch_first=True)),
     }
-    return Contest(
-        "layer",
-        f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}",
-        "projections alone",
-        entrants,
-        threads,
-    )
+    setting = f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}"
+    return Contest("layer", setting, "projections alone", entrants, threads)
 
 
-def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
-    """The scan under each number of threads in turn, in one process; B = 1 too, where groups of blocks are shared out."""
+def _thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
+    """The scan with each number of threads; also at B = 1, where threads divide the blocks."""
     for B, T in ((config.batch, config.length), (1, config.batch * config.length)):
         sizes = (B, T, config.blocks, 4)
         scan = differentiated(ours, sizes)
@@ -207,16 +185,14 @@ def thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:
             f"{count} thread{'s' * (count > 1)}": with_threads(count)
             for count in sorted({1, *config.threads, 2})
         }
-        yield hold(
-            Contest("threads", f"(B, T, n, m) = {sizes}", "1 thread", entrants, threads=2),
-            config.rounds,
-        )
+        setting = f"(B, T, n, m) = {sizes}"
+        yield hold(Contest("threads", setting, "1 thread", entrants, threads=2), config.rounds)
 
 
 def results(config: SpeedConfig, part: str) -> Iterator[tuple[list[Row], int]]:
-    """The rows of each contest of a part, and the bytes it moved if known."""
+    """Hold the contests of a part; yield the rows of each, and the bytes it moves (0: unknown)."""
     if part == "threads":
-        for rows in thread_rows(config):
+        for rows in _thread_rows(config):
             yield rows, 0
-    for contest in contests(config, part):
+    for contest in _contests(config, part):
         yield hold(contest, config.rounds), contest.moved

@@ -1,4 +1,4 @@
-"""One training step of a small model, with the scan done in other ways."""
+"""One training step of a small model, with our scan and with others."""
 
 import torch
 import torch.nn.functional as F
@@ -11,11 +11,13 @@ from statemix.models import ModelConfig, Tagger
 from statemix.ops.lookup import Lookup, at_each_step
 from statemix.ops.segments import Sequences
 
-ORDER = 120  # elements of S5
+__all__ = ["HopScanBDLRU", "LoopBDLRU", "NoScanBDLRU", "step_contest", "training_step"]
+
+_ORDER = 120  # number of elements of S5
 
 
 class HopScanBDLRU(BDLRU):
-    """BDLRU on the paper's parallel scan."""
+    """BDLRU with the paper's parallel scan."""
 
     def scan(
         self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
@@ -26,7 +28,7 @@ class HopScanBDLRU(BDLRU):
 
 
 class LoopBDLRU(BDLRU):
-    """BDLRU on a loop of torch."""
+    """BDLRU with a loop in torch."""
 
     def scan(
         self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
@@ -37,14 +39,14 @@ class LoopBDLRU(BDLRU):
 
 
 class NoScanBDLRU(BDLRU):
-    """BDLRU without its gates and its scan: what they cost is the difference."""
+    """BDLRU without gates and scan; the difference in time is their cost."""
 
     def forward(  # type: ignore[override]
-        self, x: Tensor | Lookup, state: Tensor | None = None
+        self, x: Tensor | Lookup, state: Tensor | None = None, read_from: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Values alone."""
+        """The projected values alone, from the step `read_from` on."""
         v = at_each_step(self.W_v, x)
-        return self.W_o(v), v[:, -1]
+        return self.W_o(v[:, read_from:]), v[:, -1]
 
 
 def training_step(
@@ -52,12 +54,11 @@ def training_step(
 ) -> Entrant:
     """Forward, backward and AdamW of a tagger on S5 whose mixer is `kind`."""
     torch.manual_seed(0)
-    model = Tagger(
-        ModelConfig("bdlru", {"n_blocks": blocks, "block_size": m}, width=width), ORDER, ORDER
-    )
+    config = ModelConfig("bdlru", {"n_blocks": blocks, "block_size": m}, width=width)
+    model = Tagger(config, _ORDER, _ORDER)
     model.blocks[0].mixer = kind(width, blocks, m)
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    tokens, targets = (torch.randint(ORDER, (batch, length)) for _ in range(2))
+    tokens, targets = (torch.randint(_ORDER, (batch, length)) for _ in range(2))
 
     def step() -> None:
         loss = F.cross_entropy(model(tokens)[0].flatten(0, 1), targets.flatten())
@@ -77,9 +78,5 @@ def step_contest() -> Contest:
         "loop": LoopBDLRU,
         "without gates and scan": NoScanBDLRU,
     }
-    return Contest(
-        "step",
-        "S5, n = 32, m = 5, width 64, B = 128, T = 16",
-        "statemix",
-        {k: training_step(v, *sizes) for k, v in kinds.items()},
-    )
+    entrants = {name: training_step(kind, *sizes) for name, kind in kinds.items()}
+    return Contest("step", "S5, n = 32, m = 5, width 64, B = 128, T = 16", "statemix", entrants)

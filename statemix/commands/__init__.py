@@ -1,1 +1,1 @@
-"""The commands as data: options with their help, and what each runs.  Nothing here imports torch before a command runs."""
+"""The commands as dataclasses: options with their help, and `run`, which imports torch."""

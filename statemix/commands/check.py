@@ -1,20 +1,22 @@
-"""Refusing what cannot be run before anything is imported or measured."""
+"""Checks of numbers on the command line, before anything is imported or run."""
 
 import os
 
-MANY = 1024  # threads or processes, more than any machine has cores for
+__all__ = ["check_positive"]
+
+_MANY = 1024  # threads or processes, more than any machine has cores
 
 
 def check_positive(option: str, value: int | tuple[int, ...]) -> None:
-    """A number given on the command line, or each of several, is at least one."""
+    """Exit with an error unless the number, or each of several, is at least 1."""
+    flag = f"--{option.replace('_', '-')}"
     for each in value if isinstance(value, tuple) else (value,):
         if each < 1:
+            raise SystemExit(f"statemix: {flag} must be at least 1, got {each}.")
+        if option in ("threads", "workers") and each > _MANY:
             raise SystemExit(
-                f"statemix: --{option.replace('_', '-')} must be at least 1, got {each}."
-            )
-        if option in ("threads", "workers") and each > MANY:
-            raise SystemExit(
-                f"statemix: --{option} must be at most {MANY}, got {each}; this machine has {os.cpu_count()} cores."
+                f"statemix: {flag} must be at most {_MANY}, got {each}; "
+                f"this machine has {os.cpu_count()} cores."
             )
     if value == ():
-        raise SystemExit(f"statemix: --{option.replace('_', '-')} needs at least one number.")
+        raise SystemExit(f"statemix: {flag} needs at least one number.")

@@ -1,4 +1,4 @@
-"""`statemix demo`: in minutes, what mixing buys that width cannot."""
+"""`statemix demo`: small models that show what mixing buys."""
 
 import os
 from dataclasses import dataclass
@@ -6,17 +6,19 @@ from pathlib import Path
 
 from statemix.commands.check import check_positive
 
+__all__ = ["Demo"]
+
 
 @dataclass(frozen=True)
 class Demo:
-    """Train ten small models on two tasks; print a table, and write a page with curves and eigenvalues."""
+    """Train ten small models on two tasks; print tables, and write a page with figures."""
 
     page: Path = Path("demo.html")
-    """The page to write: one file, no network needed."""
+    """The page to write, a single file with learning curves and eigenvalues."""
     workers: int = os.cpu_count() or 1
-    """Models trained at a time, one thread each."""
+    """Number of models to train at a time, with one thread each."""
     seed: int = 0
-    """Everything random follows from it."""
+    """Seed of all random numbers."""
 
     def run(self) -> None:
         check_positive("workers", self.workers)

@@ -12,20 +12,20 @@ __all__ = ["Eval"]
 
 @dataclass(frozen=True)
 class Eval:
-    """Measure a trained run at other lengths, far beyond those it was trained at, and by position."""
+    """Measure the accuracy of a trained run at other lengths, also beyond the training length."""
 
     directory: tyro.conf.Positional[Path]
-    """A run's directory, as `statemix train` printed it."""
+    """The run's directory, as printed by `statemix train`."""
     lengths: tuple[int, ...] = (16, 64, 256, 1024)
-    """Lengths of fresh test sequences."""
+    """Lengths of the test sequences."""
     examples: int = 256
-    """Sequences of each length."""
+    """Number of sequences of each length."""
     seed: int = 1_000
-    """Of the fresh sequences."""
+    """Seed of the test sequences."""
     out: Path | None = None
-    """Append accuracies to this file as JSON lines, by position too."""
+    """Append the accuracies to this file as JSON lines, also by position."""
     files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers or tasks of your own."""
+    """Python files to import first, which register your own mixers or tasks."""
 
     def run(self) -> None:
         check_positive("examples", self.examples)

@@ -1,9 +1,11 @@
-"""`statemix info`: what this machine runs."""
+"""`statemix info`: versions, threads and kernels on this machine."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
+
+__all__ = ["Info"]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`statemix inspect`: a look inside a trained run."""
+"""`statemix inspect`: the config, training curve and eigenvalues of a trained run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ __all__ = ["Inspect"]
 
 @dataclass(frozen=True)
 class Inspect:
-    """Show what a run is, how it went, and the eigenvalues of its trained transitions."""
+    """Show the config of a run, its training curve, and the eigenvalues of its transitions."""
 
     directory: tyro.conf.Positional[Path]
-    """A run's directory."""
+    """The run's directory."""
     files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers or tasks of your own."""
+    """Python files to import first, which register your own mixers or tasks."""
 
     def run(self) -> None:
         from statemix.commands.views.inspect import print_inspection

@@ -12,29 +12,31 @@ __all__ = ["LMEval"]
 
 @dataclass(frozen=True)
 class LMEval:
-    """Measure perplexity on texts by position, far beyond the training length, and bits per byte.
+    """Measure perplexity on texts by position, also beyond the training length, and bits per byte.
 
-    The tokens of the texts are counted, not their ends, which training's own validation predicts too: its bits per byte are a little more.
+    Unlike the validation during training, this does not score the ends of documents, so its bits
+    per byte are slightly lower.
 
-    Examples: `statemix lm eval runs/mine/final data/mine`, `statemix lm eval runs/mine/final held_out.txt --length 8192`.
+    Examples: `statemix lm eval runs/mine/final data/mine`,
+    `statemix lm eval runs/mine/final held_out.txt --length 8192`.
     """
 
     directory: tyro.conf.Positional[Path]
-    """A model's directory, as training leaves it in final/."""
+    """The model's directory: final/ of a run."""
     texts: tyro.conf.Positional[tuple[Path, ...]]
-    """Files of text, JSON lines or Parquet, or directories that `statemix lm prepare` wrote, whose held-out documents are taken."""
+    """Text, JSON lines or Parquet files, or prepared directories, whose held-out text is used."""
     field: str = "text"
-    """What the text is called in JSON lines and Parquet."""
+    """Name of the text field in JSON lines and Parquet."""
     length: int | None = None
-    """Tokens of a stretch, each read from a fresh state; four times the training length if not given."""
+    """Tokens of a chunk, read from a zero state; four times the training length if not given."""
     batch: int = 8
-    """Stretches at a time."""
+    """Number of chunks at a time."""
     threads: int = 1
-    """Threads torch may use."""
+    """Number of threads that torch may use."""
     out: Path | None = None
-    """Append what was measured to this file as a JSON line."""
+    """Append the result to this file as a JSON line."""
     files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers of your own."""
+    """Python files to import first, which register your own mixers."""
 
     def run(self) -> None:
         check_positive("batch", self.batch)

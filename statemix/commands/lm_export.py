@@ -12,15 +12,16 @@ __all__ = ["Export"]
 class Export:
     """Write a model as a Hugging Face directory, for AutoModelForCausalLM, generate() and lm-eval.
 
-    Load it with `import statemix.hf` first, or with trust_remote_code=True. Needs the extra: pip install 'statemix[hf]'.
+    To load it, `import statemix.hf` first, or pass trust_remote_code=True.
+    Needs the extra: pip install 'statemix[hf]'.
     """
 
     directory: tyro.conf.Positional[Path]
-    """A model's directory, as training leaves it in final/."""
+    """The model's directory: final/ of a run."""
     out: tyro.conf.Positional[Path]
-    """The directory to write, which must not exist."""
+    """The directory to write; it must not exist."""
     files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers of your own."""
+    """Python files to import first, which register your own mixers."""
 
     def run(self) -> None:
         from statemix.runs.plugins import load_files

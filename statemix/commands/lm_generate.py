@@ -12,31 +12,32 @@ __all__ = ["Generate"]
 
 @dataclass(frozen=True)
 class Generate:
-    """Write on from a prompt, a token at a time as it comes; the thousandth takes no longer than the first.
+    """Continue a prompt token by token; every token takes the same time.
 
-    Examples: `statemix lm generate runs/mine/final "Fellow citizens"`, `... --temperature 0` for the likeliest text.
+    Examples: `statemix lm generate runs/mine/final "Fellow citizens"`, and with `--temperature 0`
+    for greedy decoding.
     """
 
     directory: tyro.conf.Positional[Path]
-    """A model's directory: config.json, model.safetensors, tokenizer.json, as training leaves it in final/."""
+    """The model's directory: final/ of a run."""
     prompt: tyro.conf.Positional[str] = ""
-    """What to go on from; nothing begins a new text."""
+    """The text to continue; without it, a new text starts."""
     tokens: int = 200
-    """Tokens to write, at most."""
+    """Largest number of tokens to generate."""
     temperature: float = 0.8
-    """0 takes the likeliest token; below 1 sharpens, above 1 flattens."""
+    """0 takes the most likely token; below 1 sharpens the distribution, above 1 flattens it."""
     top_k: int = 0
-    """Choose among the k likeliest tokens, 0 for all."""
+    """Sample from the k most likely tokens (0: all)."""
     top_p: float = 0.95
-    """Choose among the likeliest tokens that together have this probability."""
+    """Sample from the most likely tokens whose probabilities add up to this."""
     seed: int = 0
-    """Of the choices."""
+    """Seed of the random numbers."""
     stop_at_end: bool = True
-    """Stop where the model ends a text."""
+    """Stop at the end-of-text token."""
     threads: int = 1
-    """Threads torch may use."""
+    """Number of threads that torch may use."""
     files: tuple[Path, ...] = ()
-    """Python files to import first, which register mixers of your own."""
+    """Python files to import first, which register your own mixers."""
 
     def run(self) -> None:
         check_positive("tokens", self.tokens)

@@ -12,14 +12,14 @@ __all__ = ["NGram"]
 
 @dataclass(frozen=True)
 class NGram:
-    """Train a Kneser–Ney model on prepared text, and print its validation perplexity and bits per byte."""
+    """Train a Kneser–Ney model on prepared text, and print its held-out perplexity."""
 
     data: tyro.conf.Positional[Path]
     """A directory that `statemix lm prepare` wrote."""
     order: int = 5
-    """Tokens of an n-gram."""
+    """Number of tokens of an n-gram."""
     bytes: bool = False
-    """Count bytes instead of tokens."""
+    """Use n-grams of bytes instead of tokens."""
 
     def run(self) -> None:
         check_positive("order", self.order)

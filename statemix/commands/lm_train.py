@@ -12,6 +12,8 @@ from statemix.commands.train import Tracker, read_options
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.config.model import LMConfig
 
+__all__ = ["LMTrain"]
+
 
 @dataclass(frozen=True)
 class _LMTrainOptions:
@@ -20,22 +22,21 @@ class _LMTrainOptions:
     data: tyro.conf.Positional[Path]
     """A directory that `statemix lm prepare` wrote."""
     out: Path | None = None
-    """Directory of the run; runs/lm/ and an id if not given."""
+    """Directory of the run; runs/lm/<name and id> if not given."""
     preset: str = "2m-bdlru-m4"
     """Model sizes by name: see `statemix lm presets`. The vocabulary is the data's."""
     options: tuple[str, ...] = ()
     """Options of the mixer, as key=value."""
     minutes: float | None = None
-    """Instead of --steps: train as many steps as fit into this many minutes on this machine, measured
-    on the first few."""
+    """Instead of --steps: train for as many steps as this machine can run in this many minutes."""
     peak_tflops: float = 0.0
     """Peak TFLOP/s of a rank, for the utilisation (0: time a matrix product)."""
     threads: int = 1
     """Number of threads that torch may use on each rank."""
     compare_ngram: bool = False
-    """Also train Kneser–Ney models of order 5 on the tokens and the bytes of the text, for comparison."""
+    """For comparison, also train Kneser–Ney models of order 5 on tokens and bytes of the text."""
     track: Tracker = "none"
-    """Send metrics to this experiment tracker, too."""
+    """Also send metrics to this experiment tracker."""
     files: tuple[Path, ...] = ()
     """Python files to import first, which register your own mixers."""
 
@@ -70,7 +71,7 @@ class _LMTrainOptions:
         return LMRunConfig(self._model_config(data.meta.vocab), digest(data), **given)
 
     def execution(self) -> Execution:
-        """How the options ask to compute the run."""
+        """The execution options."""
         return Execution(**given_options(self, Execution), peak_flops=1e12 * self.peak_tflops)
 
     def _model_config(self, vocab: int) -> LMConfig:
@@ -98,9 +99,9 @@ LMTrain: Any = make_dataclass(
         "__doc__": """Train a language model on prepared text, in one process or many.
 
     Examples: `statemix lm train data/sotu --tie --minutes 10 --compare-ngram`,
-    `torchrun --nproc-per-node 8 -m statemix lm train data/edu --preset 212m-bdlru-m4 --parallel fsdp
-    --bf16 --length 2048 --batch 256`.
-    Interrupted runs resume from their last checkpoint, on another number of ranks, too.
+    `torchrun --nproc-per-node 8 -m statemix lm train data/edu --preset 212m-bdlru-m4
+    --parallel fsdp --bf16 --length 2048 --batch 256`.
+    Interrupted runs resume from their last checkpoint, even with another number of ranks.
     """
     },
 )

@@ -1,7 +1,7 @@
 """Command-line options derived from the fields of a config.
 
-A derived option has the name, type, range and help text of its field. It is None unless it is given,
-so that presets know what the user chose.
+A derived option has the name, type and help text of its field. It is None unless the user gives
+it, so that presets can tell what was chosen.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from statemix.config.fields import base_type, field_help, field_types
 
 __all__ = ["flags", "given_options", "option_fields"]
 
-OptionField = tuple[str, Any, Any]
+_OptionField = tuple[str, Any, Any]
 
 
 def option_fields(
@@ -23,7 +23,7 @@ def option_fields(
     names: Mapping[str, str] | None = None,
     preset: tuple[str, Any] | None = None,
     default: str | None = None,
-) -> list[OptionField]:
+) -> list[_OptionField]:
     """Options for the fields of `config`, as `dataclasses.make_dataclass` takes them.
 
     Args:

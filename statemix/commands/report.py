@@ -6,26 +6,28 @@ from typing import Annotated
 
 import tyro
 
+__all__ = ["Report"]
+
 
 @dataclass(frozen=True)
 class Report:
-    """Render every table and figure from the ledger, with the paper's values beside ours, and one page to explore them.
+    """Render all tables and figures from the ledger, next to the paper's values, and a page.
 
-    Nothing is trained: `statemix sweep experiments/table_groups.py` and its like fill the ledger.
+    Nothing is trained: `statemix sweep experiments/table_groups.py`, for example, fills the ledger.
     """
 
     out: Path = Path("report")
-    """Where tables (Markdown, LaTeX, CSV), figures (SVG, PDF) and index.html go."""
+    """Directory for tables (Markdown, LaTeX, CSV), figures (SVG, PDF) and index.html."""
     ledger: Path = Path("results/ledger.jsonl")
-    """What has been run."""
+    """The results of finished runs."""
     experiments: Path = Path("experiments")
-    """The experiments whose cells are reported."""
+    """Directory of the experiments to report."""
     bench: Path = Path("results/bench")
-    """Results of `statemix bench`, for the figure of throughput."""
+    """Directory of the results of `statemix bench`, for the figure of throughput."""
     documents: tuple[Path, ...] = ()
-    """Instead, render the tables inside these Markdown files anew, between `<!-- name -->` and `<!-- end -->`."""
+    """Instead, update the tables inside these Markdown files, below `<!-- name -->` comments."""
     coverage: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Write nothing; print how many of the paper's values have a measured neighbour, and how many agree."""
+    """Write nothing; print how many of the paper's values are measured, and how many agree."""
 
     def run(self) -> None:
         from statemix.commands.views.report import print_coverage, update_documents, write_report

@@ -16,10 +16,10 @@ __all__ = ["Sweep"]
 class Sweep:
     """Run the cells of an experiment, a Python file whose `cells()` yields configs.
 
-    Cells with a result in the ledger are not run again. A failed run is recorded with its reason, and
-    the others continue. Run the same command again to resume.
-    Example, a part of a table: `statemix sweep experiments/table_groups.py --rows 'BD-LRU m[1-5]' LSTM
-    --columns S3-250 --scale paper`.
+    Cells with a result in the ledger are not run again. A failed run is recorded with its reason,
+    and the others continue. Run the same command again to resume.
+    Example, a part of a table: `statemix sweep experiments/table_groups.py
+    --rows 'BD-LRU m[1-5]' LSTM --columns S3-250 --scale paper`.
     """
 
     experiment: tyro.conf.Positional[Path]

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -12,11 +12,13 @@ from statemix.commands.options import flags, given_options, option_fields
 from statemix.config.model import SIZES, ModelConfig
 from statemix.config.task import Aids, RunConfig, paper_protocol, tracking_preset
 
+__all__ = ["Tracker", "Train", "read_options"]
+
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
 
 def read_options(pairs: tuple[str, ...], flag: str) -> dict[str, Any]:
-    """key=value pairs; values are JSON where they can be read as such, True and False as in Python, else text."""
+    """Parse key=value pairs; a value is JSON, True, False, or else text."""
     options: dict[str, Any] = {}
     for pair in pairs:
         key, sign, text = pair.partition("=")
@@ -34,15 +36,13 @@ class _TrainOptions:
     """Options of `statemix train` that are not fields of a config."""
 
     task: tyro.conf.Positional[str]
-    """compress, copy, recall, s2 .. s6, a3 .. a6, z2 .. z999, parity, cycle_nav, mod_arith,
-    mod_arith_brackets, or a task that a file given with --files registers."""
+    """One of the tasks above, or a task that a file given with --files registers."""
     preset: Literal["none", "tracking"] = "none"
-    """tracking: curriculum, restarts, decay, sharpened gates, the held-out check and a learning rate
-    that suit state tracking. Options that you give take precedence."""
-    blocks: int | None = None
-    """Number of blocks of bdlru, or of channels of hlru. (default: 32)"""
-    block_size: int | None = None
-    """Block size m of bdlru, or order m of hlru. (default: 4)"""
+    """tracking: aids and a learning rate for state tracking; your own options take precedence."""
+    blocks: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 32)")] = None
+    """Number of blocks of bdlru, or of channels of hlru."""
+    block_size: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 4)")] = None
+    """Block size m of bdlru, or order m of hlru."""
     options: tuple[str, ...] = ()
     """More options of the mixer, as key=value; docs/suite.md lists them."""
     task_options: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class _TrainOptions:
     resume: bool = True
     """Resume from the checkpoint of the run, if there is one."""
     track: Tracker = "none"
-    """Send metrics to this experiment tracker, too."""
+    """Also send metrics to this experiment tracker."""
     files: tuple[Path, ...] = ()
     """Python files to import first, which register your own mixers or tasks."""
 
@@ -101,7 +101,7 @@ class _TrainOptions:
         return given | read_options(self.options, "--options")
 
     def _check_choices(self) -> None:
-        """Refuse options that would have no effect."""
+        """Reject options that would have no effect."""
         given = given_options(self, RunConfig)
         mixer = getattr(self, "mixer", None) or ModelConfig.mixer
         sizes = [name for name in ("blocks", "block_size") if getattr(self, name) is not None]
@@ -142,6 +142,9 @@ Train: Any = make_dataclass(
     frozen=True,
     namespace={
         "__doc__": """Train a model on a task, and report its accuracy on held-out sequences.
+
+    Tasks: compress, copy, recall, s2 .. s6, a3 .. a6, z2 .. z999, parity, cycle_nav, mod_arith,
+    mod_arith_brackets. docs/suite.md describes them.
 
     Examples: `statemix train s3 --block-size 3`, `statemix train parity --block-size 2`,
     `statemix train recall --blocks 64 --optimiser muon --batch 32`,

@@ -67,7 +67,7 @@ def _last_line(error: BaseException, path: Path) -> int:
 def hash_sources(makers: Iterable[Callable[..., Any]]) -> dict[str, str]:
     """Hashes of the user's files that define `makers`, by file name.
 
-    Files of the same name are told apart by their directories.
+    Files of the same name are distinguished by their directories.
     """
     modules = {
         maker.__module__ for maker in makers if maker.__module__.partition(".")[0] != "statemix"

@@ -1,1 +1,1 @@
-"""What each command prints.  A command imports its view after its arguments are parsed."""
+"""What each command prints. A command imports its view after its arguments are parsed."""

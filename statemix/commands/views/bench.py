@@ -7,25 +7,26 @@ from pathlib import Path
 from rich.table import Table
 
 from statemix.bench import decode, error, gpu, memory, speed
+from statemix.bench.config import DecodeConfig, ErrorConfig, MemoryConfig, SpeedConfig
 from statemix.bench.measure import Row, append, check_writable
 from statemix.commands.views.console import make_console, make_progress
 
 __all__ = ["print_decode", "print_error", "print_memory", "print_speed"]
 
 _TITLES = {
-    "kernel": "kernels over the bandwidth of memory",
-    "scan": "gated_block_scan, forward + backward, and others over it",
-    "layer": "a whole layer, forward + backward, over its projections alone",
-    "threads": "the scan with more threads, over itself with one",
-    "length": "the scan at equal B · T, over the shortest sequences",
-    "step": "a training step of a small model, and with other scans",
-    "lm": "an optimiser step of a language model, and of others of its size",
-    "throughput": "the paper's figure: block sizes, lengths, layers of one size",
+    "kernel": "kernels relative to a loop that moves the same bytes",
+    "scan": "gated_block_scan, forward + backward, and others relative to it",
+    "layer": "a layer, forward + backward, relative to its projections alone",
+    "threads": "the scan with several threads, relative to one thread",
+    "length": "the scan at equal B · T, relative to the shortest sequences",
+    "step": "a training step of a small model, with our scan and others",
+    "lm": "an optimiser step of language models of the same size",
+    "throughput": "the paper's figure: by block size, by length, and for layers of the same size",
 }
 
 
-def print_speed(config: speed.SpeedConfig, out: Path | None) -> None:
-    """Measure part by part; print a table each, and append rows to `out` as they are measured."""
+def print_speed(config: SpeedConfig, out: Path | None) -> None:
+    """Print a table for each part; append rows to `out` as they are measured."""
     check_writable(out)
     if config.device == "cuda":
         config = gpu.checked(config)
@@ -45,16 +46,16 @@ def print_speed(config: speed.SpeedConfig, out: Path | None) -> None:
                 _show("bandwidth reached", bandwidths)
 
 
-def print_memory(config: memory.MemoryConfig, out: Path | None) -> None:
-    """Measure both layers both ways."""
+def print_memory(config: MemoryConfig, out: Path | None) -> None:
+    """Print the peak memory of both layers, with gates stored or recomputed."""
     check_writable(out)
     with _measuring("memory") as observe:
         rows = memory.measure_all(config, observe)
     _report("peak memory beyond the input, forward + backward", rows, out)
 
 
-def print_error(config: error.ErrorConfig, out: Path | None) -> None:
-    """Compare the scans with float64 at every size."""
+def print_error(config: ErrorConfig, out: Path | None) -> None:
+    """Print the errors of the scans at every size, relative to float64."""
     check_writable(out)
     with _measuring("errors") as observe:
         rows = error.compare_all(config, observe)
@@ -62,8 +63,8 @@ def print_error(config: error.ErrorConfig, out: Path | None) -> None:
     _report("saturated permutations must be exact", [error.permutation_row(config)], out)
 
 
-def print_decode(config: decode.DecodeConfig, out: Path | None) -> None:
-    """Time every preset at each position, and measure its memory."""
+def print_decode(config: DecodeConfig, out: Path | None) -> None:
+    """Print the time and memory of every preset at each position."""
     check_writable(out)
     times: list[Row] = []
     peaks: list[Row] = []

@@ -1,6 +1,7 @@
 """The live table of cells that run, for `statemix sweep` and `statemix demo`."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Group
@@ -11,7 +12,7 @@ from statemix.commands.views.console import make_console
 from statemix.config.task import RunConfig
 from statemix.sweep.kinds import Config
 
-__all__ = ["Board", "task_of"]
+__all__ = ["Board", "options_of", "task_of"]
 
 _COLUMNS = ("run", "task", "mixer", "seed", "lr", "progress")
 _ENDED = ("done", "failed", "elsewhere")
@@ -78,13 +79,17 @@ def task_of(config: Config) -> str:
     return config.task if isinstance(config, RunConfig) else f"text {config.data[:8]}"
 
 
+def options_of(options: Mapping[str, Any]) -> str:
+    """Options of a mixer as key=value."""
+    return " ".join(f"{key}={value}" for key, value in options.items())
+
+
 def _row(config: Config, report: dict[str, Any]) -> list[str]:
-    """What the table shows of a running cell."""
-    options = " ".join(f"{key}={value}" for key, value in config.model.options.items())
+    """The cells of the table for a running cell of the sweep."""
     return [
         config.id[:8],
         task_of(config),
-        f"{config.model.mixer} {options}",
+        f"{config.model.mixer} {options_of(config.model.options)}",
         str(config.seed),
         f"{config.lr:g}",
         _progress(report),

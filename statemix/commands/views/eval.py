@@ -20,7 +20,7 @@ __all__ = ["fitting_lengths", "print_evaluation"]
 def print_evaluation(
     directory: Path, lengths: tuple[int, ...], examples: int, seed: int, out: Path | None
 ) -> None:
-    """Accuracy at each length that fits the task: all positions, whole sequences, last position."""
+    """Print the accuracy per token, per sequence and at the last position for each length."""
     config, task, model = load_trained(directory)
     warn_of_changes(config, directory)
     if out is not None:

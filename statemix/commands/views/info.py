@@ -54,7 +54,7 @@ def print_info(*, as_json: bool) -> None:
 
 
 def _collect() -> _Info:
-    """Query this machine; on a GPU, every scan's kernel first checks itself."""
+    """Query this machine; on a GPU, every kernel is checked first."""
     for i in range(torch.cuda.device_count()):
         gpu.check_all(torch.device("cuda", i))
     versions = {"statemix": __version__, "python": platform.python_version()}

@@ -1,7 +1,6 @@
 """What `statemix inspect` prints: a run's config, its training curve and its eigenvalues."""
 
 import json
-from contextlib import suppress
 from pathlib import Path
 
 from rich.table import Table
@@ -12,6 +11,7 @@ from statemix.analysis.spectrum import Spectrum
 from statemix.commands.views.console import make_console, say
 from statemix.commands.views.train import warn_of_changes
 from statemix.runs.layout import METRICS
+from statemix.runs.metrics import read_metrics
 from statemix.train.loop import read_result
 from statemix.train.trained import load_trained
 
@@ -41,21 +41,12 @@ def print_inspection(directory: Path) -> None:
 
 def _curve(directory: Path) -> Table:
     """Loss and accuracy after every tenth of the epochs."""
-    epochs = _read_lines(directory / METRICS)
+    epochs = read_metrics(directory / METRICS)
     table = Table("epoch", "loss", "training", "validation", title="training", title_justify="left")
     for epoch in epochs[:: max(1, len(epochs) // _ROWS)]:
         numbers = (f"{epoch[key]:.3f}" for key in ("loss", "train", "validation"))
         table.add_row(str(epoch["epoch"] + 1), *numbers)
     return table
-
-
-def _read_lines(path: Path) -> list[dict[str, float]]:
-    """The complete lines of a JSON lines file; a killed process can leave a partial last line."""
-    lines = []
-    for line in path.read_text().splitlines():
-        with suppress(json.JSONDecodeError):
-            lines.append(json.loads(line))
-    return lines
 
 
 def describe(number: int, values: Tensor) -> str:

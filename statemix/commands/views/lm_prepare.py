@@ -16,7 +16,8 @@ __all__ = ["name_of", "prepare_with_progress"]
 def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: Path | None) -> Meta:
     """Prepare a text with a progress bar, and print the sizes of its splits."""
     place = Path("data") / name_of(source) if out is None else out
-    with make_progress(BarColumn(), TextColumn("{task.completed} documents")) as progress:
+    count = TextColumn("{task.completed} documents", markup=False)
+    with make_progress(BarColumn(), count) as progress:
         bar = progress.add_task(source, total=None)
 
         def observe(stage: str, done: int, total: int | None) -> None:

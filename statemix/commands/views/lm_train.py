@@ -78,10 +78,7 @@ def _steps(
         return steps_in(minutes, config, execution, data, ranks)
     steps = read_config(directory).steps
     if ranks.rank == 0:
-        say(
-            f"{directory} holds a run already: --minutes is ignored, its {steps} steps stay",
-            stderr=True,
-        )
+        say(f"{directory} already holds a run of {steps} steps; --minutes is ignored", stderr=True)
     return steps
 
 
@@ -96,7 +93,7 @@ def _observed(
     """Train; the first rank shows a progress bar and sends metrics to the tracker."""
     if ranks.rank != 0:
         return train_lm(config, execution, data, directory, ranks)
-    fields = TextColumn("{task.fields[shown]}")
+    fields = TextColumn("{task.fields[shown]}", markup=False)
     with _created(directory):
         sink = open_tracker(tracker, config, directory)
         with make_progress(BarColumn(), fields, TimeRemainingColumn()) as progress:
@@ -121,7 +118,7 @@ def _created(directory: Path) -> Iterator[None]:
 
 
 class _Bar:
-    """Shows the reports of a run, and sends them to a tracker."""
+    """Shows the reports of a run in a progress bar, and sends them to a tracker."""
 
     def __init__(self, progress: Progress, task: TaskID, sink: Tracker) -> None:
         self.progress = progress
@@ -151,7 +148,7 @@ class _Bar:
 def _print_result(
     config: LMRunConfig, result: LMResult, rivals: list[NGramResult], directory: Path
 ) -> None:
-    """Validation beside that of the n-gram models, and where the model is."""
+    """Print the validation, next to that of n-gram models, and the path of the model."""
     table = make_table(f"{result.tokens:,} tokens in {result.seconds:.0f} s")
     table.add_row(
         f"{config.model.mixer}, {result.parameters:,} parameters",

@@ -2,10 +2,9 @@
 
 from rich.table import Table
 
-from statemix.commands.views.board import Board, task_of
+from statemix.commands.views.board import Board, options_of, task_of
 from statemix.commands.views.console import make_console, say
 from statemix.config.lm import LMRunConfig
-from statemix.config.task import RunConfig
 from statemix.sweep import Choice, Ledger, choose, sweep
 from statemix.sweep.kinds import Config
 from statemix.sweep.worker import Workspace
@@ -34,16 +33,16 @@ def print_plan(configs: list[Config], ledger: Ledger) -> None:
 def _describe(config: Config) -> str:
     """What distinguishes a cell from its neighbours, in one line."""
     model = config.model
-    options = " ".join(f"{key}={value}" for key, value in model.options.items())
-    size = f"{config.steps:,} steps" if isinstance(config, LMRunConfig) else _examples(config)
+    size = (
+        f"{config.steps:,} steps"
+        if isinstance(config, LMRunConfig)
+        else f"{config.train_examples:,} sequences"
+    )
     return (
-        f"{task_of(config)}  {model.mixer} {options}, width {model.width}, layers {model.layers}  "
+        f"{task_of(config)}  {model.mixer} {options_of(model.options)}, "
+        f"width {model.width}, layers {model.layers}  "
         f"{size}, {config.optimiser} {config.lr:g}, seed {config.seed}"
     )
-
-
-def _examples(config: RunConfig) -> str:
-    return f"{config.train_examples:,} sequences"
 
 
 def run_sweep(configs: list[Config], workspace: Workspace, engine: str, workers: int) -> None:
@@ -88,7 +87,7 @@ def _print_table(number: str, size: str, choices: list[Choice], what: str, count
         table.add_row(
             choice.config[what],
             model["mixer"],
-            " ".join(f"{key}={value}" for key, value in model["options"].items()),
+            options_of(model["options"]),
             str(choice.config[count]),
             f"{choice.lr:g}",
             str(choice.seeds),

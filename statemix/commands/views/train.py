@@ -42,7 +42,7 @@ def run_training(
 def _train_with_bar(config: RunConfig, directory: Path, *, resume: bool, tracker: str) -> RunResult:
     """`train` with a progress bar, reporting each epoch to the tracker."""
     sink = open_tracker(tracker, config, directory)
-    accuracy = TextColumn("{task.fields[accuracy]}")
+    accuracy = TextColumn("{task.fields[accuracy]}", markup=False)
     with make_progress(BarColumn(), accuracy, TimeRemainingColumn()) as progress:
         bar = progress.add_task(config.task, total=None, accuracy="")
 
