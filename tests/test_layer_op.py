@@ -1,6 +1,7 @@
-"""A layer as one op against the same layer projection by projection: compiled kernel and plain body, keeping gates and not.
+"""A layer as one fused op against the same layer with separate projections.
 
-Stretches are made short here, so that a few dozen steps are cut several times.
+The tests cover the compiled kernel and the plain body, with and without saved gates. Chunks are
+short here, so that a few dozen steps are several chunks.
 """
 
 import copy
@@ -34,7 +35,7 @@ needs_kernel = pytest.mark.skipif(isinstance(load(), Missing), reason="no compil
 
 
 @pytest.fixture(autouse=True)
-def short_stretches(monkeypatch):
+def short_chunks(monkeypatch):
     monkeypatch.setattr(cpu_layer, "STEPS", 16)
     monkeypatch.setattr(layer_op, "STEPS", 16)
     monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
@@ -57,15 +58,15 @@ def is_one_op(layer, x, tokens=None):
     return layer_dispatch.runs_as_one_op(call, save_memory=layer.save_memory)
 
 
-def by_projections(layer):
-    """The same weights in float64, without the op."""
+def without_fused_op(layer):
+    """Copy the layer in float64, without the fused op."""
     same = copy.deepcopy(layer).double()
     same._weights = lambda: None
     return same
 
 
 def everything(layer, x, state, options):
-    """Outputs and all gradients, in float64."""
+    """Compute outputs and all gradients, as float64."""
     return everything_of(layer, layer, x, state, options)
 
 
@@ -87,7 +88,7 @@ def everything_of(call, layer, x, state, options):
 def assert_same(layer, x, state, options, rtol=2e-5):
     assert is_one_op(layer, x)
     exact = everything(
-        by_projections(layer), x.double(), None if state is None else state.double(), options
+        without_fused_op(layer), x.double(), None if state is None else state.double(), options
     )
     for ours, truth in zip(everything(layer, x, state, options), exact, strict=True):
         assert (ours - truth).norm() <= rtol * truth.norm() + 1e-12
@@ -98,7 +99,7 @@ def assert_same(layer, x, state, options, rtol=2e-5):
 @pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
 @pytest.mark.parametrize("setting", SETTINGS)
 @LAYERS
-def test_kernel_is_the_layer(cls, setting, save_memory, threads):
+def test_kernels_match_the_layer(cls, setting, save_memory, threads):
     B, options = SETTINGS[setting]
     torch.set_num_threads(threads)
     for m, n in SIZES:
@@ -130,15 +131,16 @@ def test_given_states(cls, setting):
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @LAYERS
-def test_plain_body_is_the_layer(cls, setting):
-    """In float64 no kernel runs; stretches and carried states must still be exact."""
+def test_the_plain_body_matches_the_layer(cls, setting):
+    """float64 has no kernel; chunks and the states passed between them must still be exact."""
     B, options = SETTINGS[setting]
     layer = make(cls, 4, 3, save_memory=True, learn_initial_state=True).double()
     assert_same(layer, torch.randn(B, T, 6).double(), None, options, rtol=1e-12)
 
 
+@pytest.mark.parametrize("read_from", [0, 20, T])
 @LAYERS
-def test_plain_body_in_float32_is_the_kernel(cls):
+def test_the_plain_body_in_float32_matches_the_kernel(cls, read_from):
     layer = make(cls, 9, 4)
     arguments = (
         torch.randn(2, T, 6),
@@ -152,14 +154,16 @@ def test_plain_body_in_float32_is_the_kernel(cls):
         None,
     )
     with torch.no_grad():
-        plain = BODIES["recurrent_layer"](*arguments, "softmax", cls is BDLRU, False)
-        ours = torch.ops.statemix.recurrent_layer(*arguments, "softmax", cls is BDLRU, False)
+        plain = BODIES["recurrent_layer"](*arguments, "softmax", cls is BDLRU, read_from, False)
+        ours = torch.ops.statemix.recurrent_layer(
+            *arguments, "softmax", cls is BDLRU, read_from, False
+        )
     torch.testing.assert_close(ours[:2], plain[:2], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
 @LAYERS
-def test_empty_time_and_single_steps(cls, save_memory):
+def test_empty_sequences_and_single_steps(cls, save_memory):
     layer = make(cls, 3, 2, save_memory=save_memory)
     y, state = layer(torch.randn(2, 0, 6, requires_grad=True))
     y.sum().backward()
@@ -172,7 +176,7 @@ def test_empty_time_and_single_steps(cls, save_memory):
 @needs_kernel
 @LAYERS
 def test_nothing_large_is_saved(cls):
-    """With `save_memory` the graph holds inputs, weights, and one state a stretch; without, every gate."""
+    """With `save_memory` the graph saves inputs, weights and a state per chunk, but no gates."""
     x, n, m = torch.randn(2, T, 6), 8, 4
     sizes = {}
     for save_memory in (False, True):
@@ -226,7 +230,7 @@ def test_op_is_well_formed(cls):
             "test_faketensor",
             "test_aot_dispatch_dynamic",
         )
-        arguments = (*inputs, *weights, "softmax", cls is BDLRU, keep)
+        arguments = (*inputs, *weights, "softmax", cls is BDLRU, 1, keep)
         torch.library.opcheck(
             torch.ops.statemix.recurrent_layer.default, arguments, test_utils=tests
         )
@@ -246,13 +250,16 @@ TABLES = [
 @pytest.mark.parametrize(("m", "n"), SIZES)
 @LAYERS
 def test_rows_of_a_table(cls, m, n, dtype, save_memory, threads, monkeypatch):
-    """Looked up in one op, the layer is `forward` of the looked-up inputs, with all gradients; tokens repeat, and some never come."""
+    """A lookup inside the op matches `forward` of the embedded inputs, with all gradients.
+
+    Some tokens occur repeatedly, others never.
+    """
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     layer = make(cls, n, m, save_memory=save_memory, learn_initial_state=m % 2 == 0).to(dtype)
     table, tokens, plain = (
         torch.randn(11, 6, dtype=dtype),
         torch.randint(0, 9, (3, T)),
-        by_projections(layer),
+        without_fused_op(layer),
     )
     assert is_one_op(layer, table, tokens)
     ours = everything_of(lambda x, state: layer(Lookup(x, tokens), state), layer, table, None, {})
@@ -288,32 +295,31 @@ def test_hooked_and_replaced_projections_are_called(cls):
 
 
 @LAYERS
-def test_replaced_forwards_and_global_hooks_are_heard(cls):
-    layer, x, heard = make(cls, 3, 2, save_memory=True), torch.randn(2, 5, 6), []
+def test_replaced_forwards_and_global_hooks_are_called(cls):
+    layer, x, called = make(cls, 3, 2, save_memory=True), torch.randn(2, 5, 6), []
     layer.W_o.forward = lambda h: torch.zeros(*h.shape[:2], 6)
     assert layer(x)[0].abs().max() == 0
     del layer.W_o.forward
     handle = nn.modules.module.register_module_forward_hook(
-        lambda module, *_: heard.append(type(module).__name__)
+        lambda module, *_: called.append(type(module).__name__)
     )
     layer(x)
     handle.remove()
-    assert heard.count("Linear") == 3
+    assert called.count("Linear") == 3
     assert is_one_op(layer, x)
 
 
 @needs_kernel
 @LAYERS
 def test_outputs_may_be_changed_in_place(cls, monkeypatch):
-    monkeypatch.setattr(
-        "statemix.kernels.cpu.pool.SMALLEST", 1
-    )  # large outputs come from recycled blocks
+    # Large outputs come from recycled blocks.
+    monkeypatch.setattr("statemix.kernels.cpu.pool.SMALLEST", 1)
     layer, x = make(cls, 3, 2), torch.randn(2, 20, 6, requires_grad=True)
     y, state = layer(x)
     y += x
     state.mul_(2)
     (y.sum() + state.sum()).backward()
-    expected = by_projections(layer)
+    expected = without_fused_op(layer)
     inputs = x.detach().double().requires_grad_()
     y, state = expected(inputs)
     ((y + inputs).sum() + 2 * state.sum()).backward()
@@ -345,7 +351,7 @@ def test_meta_device(cls):
 
 
 @LAYERS
-def test_small_inputs_go_by_projections(cls, monkeypatch):
+def test_small_inputs_do_not_use_the_fused_op(cls, monkeypatch):
     monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 10**9)
     assert not is_one_op(make(cls, 3, 2), torch.randn(1, 2, 6))
     assert is_one_op(make(cls, 3, 2, save_memory=True), torch.randn(1, 2, 6))
@@ -371,7 +377,7 @@ def test_packing_is_a_bijection(sizes):
     "sizes", [Sizes(5, 3, 3, 3), Sizes(8, 2, 1, 2), Sizes(17, 1, 1, 1), Sizes(16, 4, 4, 4)]
 )
 def test_packing_differences(sizes):
-    """What a softmax is left unchanged by; gradients go back by the adjoint."""
+    """Packing ignores shifts that do not change a softmax, and unpacking is its adjoint."""
     n, m, rows, _ = sizes
     W_g, W_v = (
         torch.randn(n * rows * (m + 1), 3, dtype=torch.float64),
@@ -390,7 +396,7 @@ def test_packing_differences(sizes):
     filled = pack_inputs(torch.ones_like(W_g), torch.ones_like(W_v), Sizes(n, m, rows, m + 1)).view(
         -1, m + 2, 8, 3
     )[:, 1:]
-    real = filled.reshape(packed.shape) != 0  # lanes that hold a block
+    real = filled.reshape(packed.shape) != 0  # these lanes hold a block
     torch.testing.assert_close(back, (gradient * packed * real).sum())
 
 
@@ -398,7 +404,7 @@ def test_packing_differences(sizes):
 @LAYERS
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 9])
 def test_gates_of_any_size_are_a_softmax(cls, m):
-    """Differences of gates may be large, either way, or not numbers."""
+    """Differences of gates may be large, of either sign, or NaN."""
     layer, x = make(cls, 3, m), torch.randn(2, 700, 6)
     for scale in (30.0, 1000.0):
         with torch.no_grad():
@@ -417,7 +423,7 @@ def test_gates_of_any_size_are_a_softmax(cls, m):
     assert y[:, :5].isfinite().all()
 
 
-def test_save_memory_needs_gates_that_it_can_compute_again():
+def test_save_memory_requires_gates_that_can_be_recomputed():
     with pytest.raises(ValueError, match="`save_memory` needs selectivity 'full'"):
         BDLRU(4, 2, 2, selectivity="pointwise", save_memory=True)
     with pytest.raises(ValueError, match="`save_memory` needs the form 'controller'"):
@@ -426,8 +432,8 @@ def test_save_memory_needs_gates_that_it_can_compute_again():
 
 @needs_kernel
 @LAYERS
-def test_a_table_has_the_same_bits_on_two_threads(cls, monkeypatch):
-    """Gradients add up in shared rows, in one order whatever the number of threads."""
+def test_gradients_of_a_table_do_not_depend_on_threads(cls, monkeypatch):
+    """Gradients of shared rows are summed in an order that does not depend on the threads."""
     layer, table, tokens = make(cls, 40, 5), torch.randn(11, 6), torch.randint(0, 11, (16, T))
     each = []
     for threads in (1, 2):

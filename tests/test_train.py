@@ -1,4 +1,4 @@
-"""Training: configs and ids, protocols, the loop, and going on to the same bits after any interruption."""
+"""Training: configs and ids, protocols, the loop, and resuming to the same bits."""
 
 import copy
 import json
@@ -69,6 +69,14 @@ def comparable(result):
     return replace(result, seconds=0.0, cpu_seconds=0.0)
 
 
+def interrupt_at(epoch):
+    def interrupt(run, report):
+        if report.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return interrupt
+
+
 def test_ids_follow_the_config():
     assert SMALL.id == replace(SMALL).id
     assert (
@@ -137,12 +145,12 @@ def test_ids_follow_the_config():
         ),
     ],
 )
-def test_bad_configs_say_so(call, message):
+def test_invalid_configs_raise(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_same_seed_same_bits(tmp_path):
+def test_the_same_seed_gives_the_same_bits(tmp_path):
     a, b = (train(SMALL, tmp_path / name) for name in "ab")
     assert comparable(a) == comparable(b)
     assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
@@ -161,26 +169,21 @@ CURRICULUM = replace(SMALL, curriculum=(2, 4), restart_after=5, epochs=20)
     ids=["plain", "curriculum", "muon"],
 )
 @pytest.mark.parametrize("stop", [1, 3])
-def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path, monkeypatch, config, stop):
-    whole = train(config, tmp_path / "whole")
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch, config, stop):
+    full = train(config, tmp_path / "full")
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
-
-    def interrupt(run, report):
-        if report.epoch == stop:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "cut", observer=interrupt)
-    assert comparable(train(config, tmp_path / "cut")) == comparable(whole)
-    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+        train(config, tmp_path / "cut", observer=interrupt_at(stop))
+    assert comparable(train(config, tmp_path / "cut")) == comparable(full)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "full")
     ours, theirs = (
-        load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "whole")
+        load_checkpoint(tmp_path / name / "checkpoint.safetensors")[0] for name in ("cut", "full")
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def numbered_moments(path, config):
-    """Rewrite a checkpoint as older versions did: moments by number, Muon's matrices first."""
+    """Rewrite a checkpoint as in older versions: moments by number, with Muon's matrices first."""
     tensors, state = load_checkpoint(path)
     named = list(start_run(config).model.named_parameters())
     is_first = {name: config.optimiser == "muon" and is_inner_matrix(name, p) for name, p in named}
@@ -194,21 +197,16 @@ def numbered_moments(path, config):
 @pytest.mark.parametrize("optimiser", ["adamw", "muon"])
 def test_checkpoints_of_older_versions_resume_to_the_same_bits(tmp_path, monkeypatch, optimiser):
     config = replace(SMALL, optimiser=optimiser, model=replace(SMALL.model, channel_mixer="swiglu"))
-    whole = train(config, tmp_path / "whole")
+    full = train(config, tmp_path / "full")
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
-
-    def interrupt(run, report):
-        if report.epoch == 1:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(config, tmp_path / "cut", observer=interrupt)
+        train(config, tmp_path / "cut", observer=interrupt_at(1))
     numbered_moments(tmp_path / "cut" / "checkpoint.safetensors", config)
-    assert comparable(train(config, tmp_path / "cut")) == comparable(whole)
-    assert metrics(tmp_path / "cut") == metrics(tmp_path / "whole")
+    assert comparable(train(config, tmp_path / "cut")) == comparable(full)
+    assert metrics(tmp_path / "cut") == metrics(tmp_path / "full")
 
 
-def test_muon_takes_the_matrices_of_blocks_and_decoder():
+def test_muon_updates_the_matrices_of_blocks_and_decoder():
     model = ModelConfig(width=8, options={"n_blocks": 2, "block_size": 2})
     config = RunConfig("compress", model, length=4, optimiser="muon", matrix_lr=0.03)
     run = start_run(config)
@@ -225,11 +223,11 @@ def test_muon_takes_the_matrices_of_blocks_and_decoder():
             assert largest <= 1.01 * config.lr, name
     adamw = replace(config, optimiser="adamw")
     assert len({config.id, adamw.id, replace(config, matrix_lr=0.02).id}) == 3
-    assert RunConfig("s3").id == "5e25aa6a9953ae91"  # as it was before there was a choice
+    assert RunConfig("s3").id == "5e25aa6a9953ae91"  # the id from before there was a choice
 
 
 def test_killed_runs_resume_to_the_same_bits(tmp_path):
-    """kill -9 at random moments, again and again, until the run gets through."""
+    """Kill a run with SIGKILL at random moments; it resumes to the bits of an uninterrupted run."""
     config = replace(SMALL, epochs=60)
     train(config, tmp_path / "truth")
     code = (
@@ -270,16 +268,16 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
     assert train(SMALL, tmp_path, observer=lambda *_: pytest.fail("trained again")) == first
 
 
-def test_a_checkpoint_of_another_config_is_refused(tmp_path):
+def test_a_checkpoint_of_another_config_raises(tmp_path):
     train(SMALL, tmp_path)
     (tmp_path / "result.json").unlink()
     with pytest.raises(ValueError, match="belongs to another config"):
         train(replace(SMALL, lr=0.5), tmp_path)
 
 
-def test_a_checkpoint_from_before_a_field_was_added_goes_on(tmp_path):
-    """A run that an older statemix began has no field that came later; its default stands for it."""
-    whole = train(SMALL, tmp_path)
+def test_a_checkpoint_without_a_new_field_resumes(tmp_path):
+    """The config of an older checkpoint lacks new fields, which have their defaults."""
+    full = train(SMALL, tmp_path)
     (tmp_path / "result.json").unlink()
     tensors, state = load_checkpoint(tmp_path / "checkpoint.safetensors")
     config = json.loads(state["config"])
@@ -287,28 +285,28 @@ def test_a_checkpoint_from_before_a_field_was_added_goes_on(tmp_path):
     save_checkpoint(
         tmp_path / "checkpoint.safetensors", tensors, {**state, "config": json.dumps(config)}
     )
-    assert comparable(train(SMALL, tmp_path)) == comparable(whole)
+    assert comparable(train(SMALL, tmp_path)) == comparable(full)
 
 
-def test_a_result_of_another_config_is_refused(tmp_path):
+def test_a_result_of_another_config_raises(tmp_path):
     train(SMALL, tmp_path)
     with pytest.raises(ValueError, match="holds the result of another run"):
         train(replace(SMALL, seed=3), tmp_path)
 
 
-def test_a_damaged_result_is_put_aside(tmp_path):
+def test_a_damaged_result_is_renamed(tmp_path):
     first = train(SMALL, tmp_path)
     (tmp_path / "result.json").write_text("{bad")
     assert comparable(train(SMALL, tmp_path)) == comparable(first)
     assert (tmp_path / "result.json.damaged").read_text() == "{bad"
 
 
-def test_a_curriculum_without_targets_says_so(tmp_path):
+def test_a_curriculum_without_targets_raises(tmp_path):
     with pytest.raises(ValueError, match="The task 'copy' scores none of the first 4 positions"):
         train(replace(SMALL, task="copy", length=40, curriculum=(4,)), tmp_path)
 
 
-def test_damaged_checkpoints_are_named(tmp_path):
+def test_a_damaged_checkpoint_raises(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     save_checkpoint(path, {"x": torch.ones(3)}, {"step": 1})
     assert load_checkpoint(path)[1] == {"step": 1}
@@ -317,7 +315,7 @@ def test_damaged_checkpoints_are_named(tmp_path):
         load_checkpoint(path)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     write_atomically(path, b"old")
     monkeypatch.setattr(
@@ -329,7 +327,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_honest_reports_the_epoch_that_validated_best(tmp_path):
+def test_the_honest_protocol_reports_the_best_validation_epoch(tmp_path):
     result = train(replace(SMALL, lr=1e-2, epochs=6), tmp_path)
     best = max(range(6), key=lambda epoch: (metrics(tmp_path)[epoch]["validation"], epoch))
     assert result.best_epoch == best
@@ -337,7 +335,7 @@ def test_honest_reports_the_epoch_that_validated_best(tmp_path):
     assert all(line["test"] is None for line in metrics(tmp_path))
 
 
-def test_paper_protocol_chooses_on_the_test_set(tmp_path):
+def test_the_paper_protocol_selects_on_the_test_set(tmp_path):
     config = paper_protocol(replace(SMALL, epochs=3))
     assert not config.model.bos
     result = train(config, tmp_path)
@@ -345,16 +343,15 @@ def test_paper_protocol_chooses_on_the_test_set(tmp_path):
     assert all(line["test"] is not None for line in metrics(tmp_path))
 
 
-def test_solved_ends_a_run(tmp_path):
+def test_a_solved_run_ends(tmp_path):
     config = replace(
         SMALL, task="parity", length=3, train_examples=512, lr=2e-2, epochs=200, solved=0.99
     )
     result = train(config, tmp_path)
     assert result.epochs < 200
     assert result.validation["token"] >= 0.99
-    assert (
-        result.shared_inputs > 0
-    )  # eight words of three bits are too few to keep apart, and it says so
+    # There are only eight words of three bits, so the splits overlap, which is reported.
+    assert result.shared_inputs > 0
 
 
 def test_a_curriculum_grows(tmp_path):
@@ -376,7 +373,7 @@ def test_a_curriculum_grows(tmp_path):
     assert lengths == sorted(lengths)
 
 
-def test_restarts_draw_other_weights(tmp_path):
+def test_restarts_use_new_weights(tmp_path):
     result = train(replace(SMALL, restart_after=50, epochs=40, lr=1e-5), tmp_path)
     assert result.restarts >= 2
 
@@ -393,6 +390,15 @@ def test_learning_rate_is_a_cosine_with_warm_up():
     assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
     assert rates[4] == 1.0
     assert rates[9] == pytest.approx(0.55)
+    assert rates[14] == pytest.approx(0.1)
+
+
+def test_learning_rate_can_stay_and_cool_down():
+    config = replace(SMALL, lr=1.0, min_lr=0.1, warmup=4, max_steps=14, cooldown=0.5)
+    rates = [loop.learning_rate(config, Counters(step)) for step in range(15)]
+    assert rates[:4] == [0.25, 0.5, 0.75, 1.0]
+    assert rates[4:8] == [1.0] * 4
+    assert rates[8] == pytest.approx(1 - 0.9 / 7)
     assert rates[14] == pytest.approx(0.1)
 
 
@@ -414,7 +420,7 @@ def test_scores():
         ("deltanet", {"head_dim": 4}),
     ],
 )
-def test_tagger_steps_and_goes_on(mixer, options, bos):
+def test_the_tagger_steps_and_continues(mixer, options, bos):
     model = Tagger(
         ModelConfig(mixer, options, width=8, layers=2, bos=bos), vocab=5, classes=4
     ).double()
@@ -437,7 +443,7 @@ def test_tagger_steps_and_goes_on(mixer, options, bos):
     ("mixer", "options"),
     [("bdlru", {"n_blocks": 3, "block_size": 2}), ("hlru", {"n_channels": 3, "order": 2})],
 )
-def test_looked_up_gates_are_the_same_gates(monkeypatch, mixer, options, layers):
+def test_looked_up_gates_match_projected_gates(monkeypatch, mixer, options, layers):
     config = ModelConfig(mixer, {**options, "learn_initial_state": True}, width=8, layers=layers)
     model, tokens = Tagger(config, vocab=5, classes=4).double(), torch.randint(5, (4, 9))
 
@@ -458,7 +464,7 @@ def test_looked_up_gates_are_the_same_gates(monkeypatch, mixer, options, layers)
     torch.testing.assert_close(looked_up, everything(), rtol=1e-10, atol=1e-12)
 
 
-def test_autoencoder_sees_the_sequence_through_its_last_state_alone():
+def test_the_autoencoder_has_a_fixed_number_of_positions():
     task = find_task("compress", {"vocab": 6})
     model = build_model(ModelConfig(options={"n_blocks": 4, "block_size": 2}, width=8), task, 10)
     assert isinstance(model, Autoencoder)
@@ -490,7 +496,7 @@ def test_commands(tmp_path, capsys):
     assert not model.training
 
 
-def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
+def test_evaluation_leaves_out_invalid_lengths(tmp_path, capsys):
     main(["train", "compress", *SMALL_RUN, "--runs", str(tmp_path)])
     (directory,) = tmp_path.iterdir()
     out = tmp_path / "eval.jsonl"
@@ -509,18 +515,20 @@ def test_evaluation_leaves_out_what_does_not_fit(tmp_path, capsys):
     ("task", "longest", "lengths", "expected"),
     [
         ("mod_arith", None, (16, 64, 256), [17, 65, 257]),
-        ("mod_arith", None, (16, 17, 64), [17]),  # one fits, so it was meant
+        ("mod_arith", None, (16, 17, 64), [17]),  # one length is valid
         ("mod_arith", None, (16, 16, 18), [17, 19]),
         ("recall", None, (5, 3), [6, 4]),
         ("compress", 5, (6, 64), [5]),
-        ("compress", 5, (16, 64), [5]),  # the only one that the model was made for
+        ("compress", 5, (16, 64), [5]),  # the only length of this model
         ("s3", None, (16, 16, 4), [16, 4]),
     ],
 )
-def test_where_no_length_fits_neighbours_do(capsys, task, longest, lengths, expected):
+def test_invalid_lengths_are_replaced_by_neighbours_if_none_is_valid(
+    capsys, task, longest, lengths, expected
+):
     assert fitting_lengths(find_task(task), longest, lengths) == expected
-    told = capsys.readouterr().err.replace("\n", " ")
-    assert told.count("left out") + told.count("replaced by") == sum(
+    printed = capsys.readouterr().err.replace("\n", " ")
+    assert printed.count("left out") + printed.count("replaced by") == sum(
         length not in expected for length in lengths
     )
 
@@ -616,7 +624,7 @@ def test_any_mixer_trains_from_the_command_line(tmp_path, capsys, mixer):
         ),
     ],
 )
-def test_commands_refuse_in_a_sentence(tmp_path, monkeypatch, arguments, message):
+def test_invalid_commands_raise(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("def (")
     with pytest.raises(SystemExit, match=message):
@@ -624,7 +632,7 @@ def test_commands_refuse_in_a_sentence(tmp_path, monkeypatch, arguments, message
 
 
 class FakeTracker:
-    """Stands in for wandb and trackio."""
+    """Records the calls that wandb or trackio would receive."""
 
     def __init__(self):
         self.calls = []
@@ -640,7 +648,7 @@ class FakeTracker:
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_trackers_hear_every_epoch(tmp_path, monkeypatch, name):
+def test_trackers_receive_every_epoch(tmp_path, monkeypatch, name):
     fake = FakeTracker()
     monkeypatch.setitem(sys.modules, name, fake)
     main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", name])
@@ -648,7 +656,7 @@ def test_trackers_hear_every_epoch(tmp_path, monkeypatch, name):
     assert {"loss", "train", "validation"} <= set(fake.calls[1][2])
 
 
-def test_a_tracker_that_is_not_installed_says_how(tmp_path, monkeypatch):
+def test_a_missing_tracker_names_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(
         SystemExit, match=r"'wandb' is not installed.*pip install 'statemix\[track\]'"
@@ -662,48 +670,7 @@ def test_tensorboard(tmp_path):
     assert list(tmp_path.glob("*/tensorboard/*"))
 
 
-def test_decay_begins_when_learnt_and_ends_the_run(tmp_path):
-    """Constant, then a line to `min_lr` once sequences are learnt in training; gates grow meanwhile, and the run ends."""
-    config = replace(
-        SMALL,
-        task="s2",
-        lr=2e-2,
-        warmup=10,
-        curriculum=(2, 4),
-        decay=50,
-        sharpen=1.01,
-        epochs=400,
-        min_lr=1e-4,
-    )
-    result = train(config, tmp_path)
-    lines = metrics(tmp_path)
-    assert result.steps < 400 * 4
-    assert result.test["token"] == 1.0
-    assert lines[-1]["lr"] == pytest.approx(config.min_lr)
-    assert max(line["lr"] for line in lines) == config.lr
-    decaying = [line for line in lines if line["lr"] < config.lr and line["step"] > config.warmup]
-    assert 50 // 4 - 1 <= len(decaying) <= 50 // 4 + 2
-    blunt = train(replace(config, sharpen=1.0), tmp_path / "blunt")
-    assert blunt.steps == result.steps  # the same course until the decay
-    norms = [
-        load_trained(place)[2].blocks[0].mixer.W_g.weight.norm().item()
-        for place in (tmp_path, tmp_path / "blunt")
-    ]
-    assert norms[0] > 1.3 * norms[1]
-
-
-def test_a_decay_that_leaves_mistakes_begins_anew():
-    config, learnt = (
-        replace(SMALL, decay=50),
-        Counters(attempt_step=100, stage_step=100, decay_step=50),
-    )
-    assert aids.judge(config, learnt, 1.0).ended
-    again = aids.judge(config, learnt, 0.999)
-    assert (again.attempt, again.attempt_step, again.decay_step, again.ended) == (1, 0, -1, False)
-    assert aids.judge(config, replace(learnt, decay_step=25), 0.5).attempt == 0  # not yet over
-
-
-HELD = replace(
+DECAYING = replace(
     SMALL,
     task="s2",
     lr=2e-2,
@@ -713,12 +680,43 @@ HELD = replace(
     sharpen=1.01,
     epochs=400,
     min_lr=1e-4,
-    hold=40,
 )
+HELD = replace(DECAYING, hold=40)
 
 
-def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
-    """The weights that hold are chosen, even if those that do not were as good at the training length."""
+def test_the_decay_starts_once_sequences_are_learned_and_ends_the_run(tmp_path):
+    """Once sequences are learned, the rate falls linearly to `min_lr` while gates are sharpened."""
+    config = DECAYING
+    result = train(config, tmp_path)
+    lines = metrics(tmp_path)
+    assert result.steps < 400 * 4
+    assert result.test["token"] == 1.0
+    assert lines[-1]["lr"] == pytest.approx(config.min_lr)
+    assert max(line["lr"] for line in lines) == config.lr
+    decaying = [line for line in lines if line["lr"] < config.lr and line["step"] > config.warmup]
+    assert 50 // 4 - 1 <= len(decaying) <= 50 // 4 + 2
+    blunt = train(replace(config, sharpen=1.0), tmp_path / "blunt")
+    assert blunt.steps == result.steps  # the runs are the same until the decay
+    norms = [
+        load_trained(place)[2].blocks[0].mixer.W_g.weight.norm().item()
+        for place in (tmp_path, tmp_path / "blunt")
+    ]
+    assert norms[0] > 1.3 * norms[1]
+
+
+def test_mistakes_after_the_decay_restart_the_run():
+    config = replace(SMALL, decay=50)
+    learned = Counters(attempt_step=100, stage_step=100, decay_step=50)
+    assert aids.judge(config, learned, 1.0).ended
+    again = aids.judge(config, learned, 0.999)
+    assert (again.attempt, again.attempt_step, again.decay_step, again.ended) == (1, 0, -1, False)
+    assert (
+        aids.judge(config, replace(learned, decay_step=25), 0.5).attempt == 0
+    )  # the decay has not ended
+
+
+def test_a_failed_held_out_check_restarts_the_run(tmp_path, monkeypatch):
+    """Weights that fail the check are not chosen, even with the best validation accuracy."""
     answers, judged, real = iter([False, True]), [], loop.end_epoch
     monkeypatch.setattr(
         aids,
@@ -726,14 +724,14 @@ def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
         lambda run: judged.append(copy.deepcopy(run.model.state_dict())) or next(answers),
     )
 
-    def worse_in_the_end(run, *args):
+    def end_with_a_higher_accuracy(run, *args):
         if run.counters.attempt == 0:
             report = real(run, *args)
             run.counters = replace(run.counters, best_accuracy=2.0)
             return report
         return real(run, *args)
 
-    monkeypatch.setattr(loop, "end_epoch", worse_in_the_end)
+    monkeypatch.setattr(loop, "end_epoch", end_with_a_higher_accuracy)
     result = train(HELD, tmp_path)
     assert (result.restarts, result.held) == (1, True)
     chosen = load_trained(tmp_path)[2].state_dict()
@@ -741,7 +739,7 @@ def test_a_run_that_does_not_hold_begins_anew(tmp_path, monkeypatch):
     assert not all(torch.equal(chosen[name], x) for name, x in judged[0].items())
 
 
-def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
+def test_the_held_out_check_uses_longer_unseen_sequences(monkeypatch):
     monkeypatch.setattr(train_state, "HELD_TOKENS", 10_000)
     run = start_run(replace(HELD, length=8))
     assert len(run.data["hold"]) == 250
@@ -752,7 +750,7 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
     assert run.data["hold"].inputs.shape[1] == 40
     assert run.data["train"].inputs.shape[1] == 8
 
-    class Knows(nn.Module):
+    class Solver(nn.Module):
         def __init__(self, mistakes):
             super().__init__()
             self.mistakes = mistakes
@@ -765,28 +763,24 @@ def test_hold_looks_at_longer_sequences_that_training_never_shows(monkeypatch):
                 answers[row, position] += 1
             return F.one_hot(answers % run.task.classes, run.task.classes).float(), []
 
-    for mistakes, holds in (
-        ((), True),
-        (((0, 20), (3, 38)), True),
-        (((3, 39),), False),
-    ):  # on the way, or at the end
-        run.model = Knows(mistakes)
+    # Mistakes before the last position are allowed.
+    for mistakes, holds in (((), True), (((0, 20), (3, 38)), True), (((3, 39),), False)):
+        run.model = Solver(mistakes)
         assert aids.holds(run) == holds
         assert run.model.training
-    monkeypatch.setattr(
-        train_metrics, "_ROWS", 100
-    )  # the last part is a smaller one, and is looked at too
-    run.model = Knows(((len(run.data["hold"]) % 100 - 1, 39),))
+    # The last chunk is smaller than the others; a mistake in it counts.
+    monkeypatch.setattr(train_metrics, "_ROWS", 100)
+    run.model = Solver(((len(run.data["hold"]) % 100 - 1, 39),))
     assert not aids.holds(run)
     run.config = replace(run.config, hold=0)
     assert aids.holds(run)
 
 
-def test_the_last_answer_may_stand_before_the_end():
-    """Sequences of several lengths are followed by empty tokens, which nobody scores."""
+def test_the_last_answer_may_precede_the_end():
+    """Shorter sequences are padded with empty tokens, which are not scored."""
     targets = np.array([[IGNORE, 1, IGNORE], [0, IGNORE, 1]])
 
-    class Says(nn.Module):
+    class FixedAnswers(nn.Module):
         def __init__(self, answers):
             super().__init__()
             self.answers = answers
@@ -795,12 +789,12 @@ def test_the_last_answer_may_stand_before_the_end():
             return F.one_hot(torch.tensor(self.answers), 2).float(), []
 
     examples = Examples(np.zeros_like(targets), targets)
-    assert all_end_right(Says([[0, 1, 0], [1, 0, 1]]), examples)
-    assert not all_end_right(Says([[1, 0, 1], [0, 0, 1]]), examples)
-    assert not all_end_right(Says([[0, 1, 0], [0, 0, 0]]), examples)
+    assert all_end_right(FixedAnswers([[0, 1, 0], [1, 0, 1]]), examples)
+    assert not all_end_right(FixedAnswers([[1, 0, 1], [0, 0, 1]]), examples)
+    assert not all_end_right(FixedAnswers([[0, 1, 0], [0, 0, 0]]), examples)
 
 
-def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
+def test_a_run_without_a_passed_check_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(aids, "holds", lambda run: False)
     result = train(replace(HELD, max_steps=300), tmp_path)
     assert result.held is False
@@ -827,7 +821,7 @@ def test_a_run_that_never_holds_says_so(tmp_path, monkeypatch, capsys):
         ),
     ],
 )
-def test_a_length_to_hold_that_does_not_fit(tmp_path, task, length, hold, message):
+def test_invalid_lengths_of_the_held_out_check_raise(tmp_path, task, length, hold, message):
     with pytest.raises(ValueError, match=message):
         run_training(
             replace(HELD, task=task, length=length, hold=hold),
@@ -839,15 +833,15 @@ def test_a_length_to_hold_that_does_not_fit(tmp_path, task, length, hold, messag
     assert not (tmp_path / "runs").exists()
 
 
-def test_prefixes_are_no_longer_than_sequences(tmp_path):
+def test_prefixes_longer_than_sequences_raise(tmp_path):
     with pytest.raises(
         ValueError, match="`curriculum` has prefixes of up to 9 tokens, but the sequences have 6"
     ):
         train(replace(SMALL, curriculum=(2, 4, 9)), tmp_path / "run")
-    assert train(replace(SMALL, curriculum=(2, 6), epochs=1), tmp_path / "whole").steps > 0
+    assert train(replace(SMALL, curriculum=(2, 6), epochs=1), tmp_path / "full").steps > 0
 
 
-def test_the_preset_holds_at_lengths_that_exist():
+def test_the_preset_checks_valid_lengths():
     assert tracking_preset(RunConfig("s5")).hold == 256
     odd = tracking_preset(RunConfig("mod_arith", length=9)).hold
     assert find_task("mod_arith").fits(odd)
@@ -861,15 +855,14 @@ def test_restarts_count_the_steps_of_a_stage():
     def stuck(stage, steps):
         return aids.judge(config, Counters(stage=stage, stage_step=steps), 0.5).attempt
 
-    assert (stuck(0, 125), stuck(0, 150)) == (0, 1)  # the first stage has the warm-up on top
+    assert (stuck(0, 125), stuck(0, 150)) == (0, 1)  # the warm-up is added to the first stage
     assert (stuck(1, 75), stuck(1, 100)) == (0, 1)
-    assert (
-        aids.judge(config, Counters(stage=2, stage_step=500, decay_step=0), 0.5).attempt == 0
-    )  # learnt once, never again
+    decaying = Counters(stage=2, stage_step=500, decay_step=0)
+    assert aids.judge(config, decaying, 0.5).attempt == 0  # no restart after the decay has started
     assert aids.judge(config, Counters(stage=1, stage_step=100), 0.95).stage == 2
 
 
-def test_a_stage_ends_by_time():
+def test_a_stage_ends_after_its_maximum_steps():
     config = replace(SMALL, curriculum=(2, 4), stage_steps=75)
     assert aids.judge(config, Counters(stage=0, stage_step=50), 0.1).stage == 0
     assert aids.judge(config, Counters(stage=0, stage_step=75), 0.1).stage == 1
@@ -898,8 +891,8 @@ def test_the_tracking_preset(length, stages):
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # a seed may need a dozen attempts
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_preset_solves_s5_and_holds(tmp_path, seed):
-    """Trained at sixteen steps, without a mistake at a thousand."""
+def test_the_preset_solves_s5_and_generalises(tmp_path, seed):
+    """A model trained at 16 tokens has an accuracy of at least .999 at 1,024."""
     model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
     config = tracking_preset(RunConfig("s5", model, train_examples=100_000, epochs=50, seed=seed))
     assert train(config, tmp_path).test["token"] >= 0.9999
@@ -907,7 +900,7 @@ def test_the_preset_solves_s5_and_holds(tmp_path, seed):
     assert accuracy_by_length(task, trained, (1024,), 64, 0)["1024"] >= 0.999
 
 
-def test_only_gates_that_saturate_are_sharpened():
+def test_only_gates_that_saturate_can_be_sharpened():
     layer = build_model(
         replace(SMALL.model, options={"n_blocks": 2, "block_size": 2, "gate": "linear"}),
         find_task("s3"),
@@ -920,14 +913,14 @@ def test_only_gates_that_saturate_are_sharpened():
         aids.sharpen(layer, 1.1)
 
 
-def test_ids_outlive_new_fields():
-    """What a ledger has written down stays done when a config gains a field."""
+def test_new_fields_do_not_change_ids():
+    """Runs in a ledger keep their ids if configs get new fields."""
     assert replace(SMALL, seed=3).id != SMALL.id
     assert replace(SMALL, model=replace(SMALL.model, width=17)).id != SMALL.id
     assert RunConfig("s3").id == "5e25aa6a9953ae91"
 
 
-def test_what_is_given_stands_over_a_preset():
+def test_explicit_options_override_a_preset():
     given = {
         "lr": 5e-3,
         "sharpen": 1.0,
@@ -987,7 +980,7 @@ def test_what_is_given_stands_over_a_preset():
         ),
     ],
 )
-def test_options_that_would_be_passed_over_are_refused(options, message):
+def test_options_without_effect_raise(options, message):
     with pytest.raises(SystemExit, match=message):
         Train("s3", **options).run_config()
 
@@ -1002,7 +995,7 @@ def test_options_that_would_be_passed_over_are_refused(options, message):
         ("import no_such_package\n", "line 1: No module named 'no_such_package'"),
     ],
 )
-def test_files_of_users_that_cannot_be_imported(tmp_path, text, message):
+def test_files_that_cannot_be_imported_raise(tmp_path, text, message):
     file = tmp_path / "mine.py"
     file.write_text(text)
     with pytest.raises(SystemExit, match=message):
@@ -1029,7 +1022,7 @@ def test_lines_of_files_with_a_relative_path(tmp_path, monkeypatch, text, messag
 
 
 @pytest.mark.parametrize("name", ["mine.py", "with_sys_path.py"])
-def test_files_import_files_beside_them(tmp_path, monkeypatch, name):
+def test_files_can_import_their_neighbours(tmp_path, monkeypatch, name):
     (tmp_path / "helper_of_this_test.py").write_text("VALUE = 7\n")
     leave = "import sys\nsys.path.pop(0)\n" if name == "with_sys_path.py" else ""
     (tmp_path / name).write_text(f"from helper_of_this_test import VALUE\n{leave}")
@@ -1048,7 +1041,7 @@ def test_files_import_files_beside_them(tmp_path, monkeypatch, name):
         (OSError(), "statemix: OSError."),
     ],
 )
-def test_errors_of_the_system_are_sentences(monkeypatch, error, sentence):
+def test_system_errors_are_reported_in_a_sentence(monkeypatch, error, sentence):
     def fail(self):
         raise error
 
@@ -1071,8 +1064,8 @@ def changing_task() -> Task:
 """
 
 
-def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
-    """And is refused if the file that registers its task has changed, until it is trained again."""
+def test_a_finished_run_is_reported(tmp_path, capsys, monkeypatch):
+    """If the file that registers its task changes, the run raises until it is trained again."""
     file = tmp_path / "changing.py"
     command = [
         "train",
@@ -1086,7 +1079,7 @@ def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
 
     def run(targets, *more):
         for name in [name for name in sys.modules if name.startswith("statemix_file_")]:
-            del sys.modules[name]  # as in another process
+            del sys.modules[name]  # as in a new process
         file.write_text(OWN_TASK.format(targets=targets))
         main([*command, *more])
         return "already finished; nothing was trained. Add --no-resume" in " ".join(
@@ -1108,21 +1101,17 @@ def test_a_run_that_ended_earlier_says_so(tmp_path, capsys, monkeypatch):
         TASKS.pop("changing_task", None)
 
 
-def test_a_run_that_is_trained_again_forgets_its_result_first(tmp_path):
-    """Interrupted, it goes on, and does not give the old result out as its own."""
+def test_retraining_deletes_the_old_result_first(tmp_path):
+    """An interrupted retraining resumes and does not report the old result."""
     train(SMALL, tmp_path)
-
-    def interrupt(run, report):
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(SMALL, tmp_path, resume=False, observer=interrupt)
-    heard = []
-    train(SMALL, tmp_path, observer=lambda run, report: heard.append(report.epoch))
-    assert heard == [0, 1, 2, 3]
+        train(SMALL, tmp_path, resume=False, observer=interrupt_at(0))
+    epochs = []
+    train(SMALL, tmp_path, observer=lambda run, report: epochs.append(report.epoch))
+    assert epochs == [0, 1, 2, 3]
 
 
-def test_two_processes_never_train_the_same_run(tmp_path):
+def test_two_processes_cannot_train_the_same_run(tmp_path):
     config = Train(
         "s3", train_examples=128, width=8, length=5, epochs=2, blocks=2, block_size=3
     ).run_config()
@@ -1137,7 +1126,7 @@ def test_two_processes_never_train_the_same_run(tmp_path):
     assert [path.name for path in (tmp_path / config.id).iterdir()] == ["lock"]
 
 
-def test_runs_of_own_mixers_and_tasks_ask_for_their_files(tmp_path):
+def test_runs_of_registered_mixers_and_tasks_need_their_files(tmp_path):
     train(replace(SMALL, epochs=1), tmp_path)
     file = tmp_path / "config.json"
     text = file.read_text()
@@ -1159,7 +1148,7 @@ def test_runs_of_own_mixers_and_tasks_ask_for_their_files(tmp_path):
             main(["eval", str(tmp_path)])
 
 
-def test_nothing_is_left_of_a_run_that_cannot_begin(tmp_path):
+def test_a_run_that_cannot_start_leaves_no_files(tmp_path):
     with pytest.raises(SystemExit, match="Unknown option of mixer 'lstm'"):
         main(
             [

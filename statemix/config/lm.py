@@ -28,7 +28,7 @@ VERSION = 1  # raised when a field changes its meaning
 Count = Annotated[int, NON_NEGATIVE]
 
 # The first runs did not have these fields: an id hashes them only where they differ from this.
-_LATER_FIELDS = {"optimiser": "adamw", "matrix_lr": 0.02}
+_LATER_FIELDS = {"optimiser": "adamw", "matrix_lr": 0.02, "cooldown": 0.0}
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,10 @@ class ModelConfig:
     """The feed-forward layer after each sequence mixer."""
     bos: bool = True
     """Prepend a beginning-of-sequence token, at which a state can become the identity."""
+    positions: Literal["normal", "smooth"] = "normal"
+    """Initial positional embeddings of the autoencoder: normal noise, or smooth functions of time."""
+    position_std: Annotated[float, POSITIVE] = 0.02
+    """Standard deviation of the initial positional embeddings."""
 
     def __post_init__(self) -> None:
         sizes = dict(zip(SIZES.get(self.mixer, ()), _DEFAULT_SIZES, strict=False))

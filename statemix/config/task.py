@@ -40,6 +40,8 @@ _MODEL_BASE: dict[str, Any] = {
     "layers": 1,
     "channel_mixer": "swiglu",
     "bos": True,
+    "positions": "normal",
+    "position_std": 0.02,
 }
 _RUN_BASE: dict[str, Any] = {
     "task_options": {},
@@ -69,6 +71,7 @@ _RUN_BASE: dict[str, Any] = {
     "optimiser": "adamw",
     "matrix_lr": 0.02,
     "hold": 0,
+    "cooldown": 0.0,
 }
 _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
@@ -113,7 +116,7 @@ class Aids:
     the warm-up (0: never)."""
     decay: Count = 0
     """Keep the learning rate constant until full sequences are learned, then decay it linearly over
-    this many steps and stop (0: use a cosine over all steps)."""
+    this many steps and stop (0: the schedule ends with the last step)."""
     sharpen: Annotated[float, _SHARPENING] = 1.0
     """Multiply the raw gates by this factor in every step of the decay. With 1.005, a solution
     holds at a hundred times the training length."""

@@ -1,5 +1,7 @@
 """The block-diagonal linear recurrent unit."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -33,6 +35,7 @@ class BDLRU(LinearRecurrentUnit):
         block_size: number m of states in a block.
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
         selectivity: how much of the input the gates see: "full", "pointwise" or "none".
+        init: how the gates start: "paper", "select", "hold", or the fields of a `GateInit`.
         learn_initial_state: start from a learned h0 instead of zero if no state is given.
         save_memory: recompute the gates in the backward pass, in chunks along the time axis, instead of keeping them.
         device: the device of the parameters.
@@ -49,6 +52,7 @@ class BDLRU(LinearRecurrentUnit):
         *,
         gate: str = "softmax",
         selectivity: str = "full",
+        init: str | Mapping[str, float] = "paper",
         learn_initial_state: bool = False,
         save_memory: bool = False,
         device: torch.device | str | None = None,
@@ -61,6 +65,7 @@ class BDLRU(LinearRecurrentUnit):
             block_size,
             gate=gate,
             selectivity=selectivity,
+            init=init,
             learn_initial_state=learn_initial_state,
             save_memory=save_memory,
             device=device,
@@ -75,20 +80,22 @@ class BDLRU(LinearRecurrentUnit):
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
         reverse: bool = False,
-    ) -> tuple[Float[Tensor, "B T d"], States]:
+        read_from: int = 0,
+    ) -> tuple[Float[Tensor, "B T_read d"], States]:
         """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences.
 
         With `reverse`, time runs from the last step to the first: the state enters at the end and leaves at the start.
+        The outputs are those of the steps `read_from` .. T − 1; W_o skips the steps before.
         """
-        x, h0 = self._prepare(x, state, cu_seqlens, mask)
+        x, h0 = self._prepare(x, state, cu_seqlens, mask, read_from)
         time = Sequences(cu_seqlens, mask, reverse)
-        fused = self._fused(x, h0, time)
+        fused = self._fused(x, h0, time, read_from)
         if fused is not None:
             return fused
         gates = at_each_step(self.W_g, x)
         v = at_each_step(self.W_v, x)
         h, state = self.scan(gates, v, h0, time)
-        y = self.W_o(h.flatten(2))
+        y = self.W_o(h[:, read_from:].flatten(2))
         return y, state
 
     def scan(

@@ -21,10 +21,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from statemix.ops.check import check_choice
-from statemix.ops.lookup import Lookup
+from statemix.ops.lookup import Lookup, steps_from
 from statemix.types import Mask, SequenceBounds
 
-__all__ = ["MIXERS", "Mixer", "build_mixer", "check_mixed", "check_option", "register_mixer"]
+__all__ = [
+    "MIXERS",
+    "Mixer",
+    "ReadsTables",
+    "build_mixer",
+    "check_mixed",
+    "check_option",
+    "mix",
+    "register_mixer",
+]
 
 
 @runtime_checkable
@@ -52,6 +61,14 @@ class Mixer(Protocol):
         self, x_t: Float[Tensor, "B d"], state: Any = None
     ) -> tuple[Float[Tensor, "B d"], Any]:
         """Run one step of a batch of sequences; return the outputs and the next state."""
+
+
+class ReadsTables(nn.Module):
+    """A mixer whose `forward` can skip redundant work.
+
+    It accepts a `Lookup` in place of x, whose projections it computes once per row, and `read_from`,
+    the first step whose output is returned.
+    """
 
 
 MIXERS: dict[str, type[nn.Module]] = {}
@@ -137,6 +154,14 @@ def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:
             for kind in kinds
         )
         raise ValueError(f"The option `{name}` of {owner} must be of type {spelt}, got {value!r}.")
+
+
+def mix(mixer: nn.Module, x: Tensor | Lookup, state: Any, read_from: int = 0) -> tuple[Tensor, Any]:
+    """The outputs of a mixer at the steps `read_from` .. T − 1, and its final state."""
+    if isinstance(mixer, ReadsTables):
+        return check_mixed(mixer, mixer(x, state, read_from=read_from), steps_from(x, read_from))
+    y, state = check_mixed(mixer, mixer(x, state), x)
+    return y[:, read_from:], state
 
 
 def check_mixed(mixer: nn.Module, mixed: Any, x: Tensor | Lookup) -> tuple[Tensor, Any]:

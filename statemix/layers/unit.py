@@ -1,7 +1,7 @@
 """The parts that both of the paper's layers share: gates, two projections, and an initial state."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -15,6 +15,8 @@ from statemix.layers.gates import (
     make_gates,
     make_linear,
 )
+from statemix.layers.init import find_init, set_init
+from statemix.layers.mixer import ReadsTables
 from statemix.layers.weights import plain_weights
 from statemix.ops.check import (
     check_cu_seqlens,
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["LinearRecurrentUnit", "check_sizes"]
 
 
-class LinearRecurrentUnit(nn.Module, ABC):
+class LinearRecurrentUnit(ReadsTables, ABC):
     """`W_g`, `W_v` and `W_o` around a state of n × m numbers, each row of which m + 1 gates write."""
 
     recurrence: ClassVar[Recurrence]
@@ -52,6 +54,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
         *,
         gate: str,
         selectivity: str,
+        init: str | Mapping[str, float],
         learn_initial_state: bool,
         save_memory: bool,
         device: torch.device | str | None,
@@ -73,6 +76,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
         self.save_memory = save_memory
         rows = n * self.recurrence.rows(m)
         self.W_g: Gates = make_gates(selectivity, d_model, rows, m + 1, device=device, dtype=dtype)
+        set_init(self.W_g, find_init(init), self.recurrence.rows(m), m + 1)
         self.W_v = make_linear(d_model, rows, bias=False, device=device, dtype=dtype)
         self.W_o = make_linear(n * m, d_model, bias=False, device=device, dtype=dtype)
         h0 = nn.Parameter(torch.empty(n, m, device=device, dtype=dtype))
@@ -80,7 +84,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reset the parameters: N(0, 0.02), and gates without bias, so that softmax rows start out uniform."""
+        """Reset the parameters: N(0, 0.02), and the gates as `init` says."""
         self.W_g.reset_parameters()
         self.W_v.reset_parameters()
         self.W_o.reset_parameters()
@@ -130,7 +134,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
         return y, h
 
     def _fused(
-        self, x: Tensor | Lookup, h0: Tensor | None, time: Sequences
+        self, x: Tensor | Lookup, h0: Tensor | None, time: Sequences, read_from: int
     ) -> tuple[Tensor, Tensor] | None:
         """(y, final state) if one op can compute the layer, else None."""
         return fused_layer(
@@ -142,6 +146,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
             gate=self.gate,
             save_memory=self.save_memory,
             group=self.context,
+            read_from=read_from,
         )
 
     def _weights(self) -> Weights | None:
@@ -156,6 +161,7 @@ class LinearRecurrentUnit(nn.Module, ABC):
         state: Tensor | None,
         cu_seqlens: Tensor | None,
         mask: Tensor | None,
+        read_from: int = 0,
     ) -> tuple[Tensor | Lookup, Tensor | None]:
         """Check the arguments of `forward`; return x with zeros at masked steps, and the initial state, None for zero."""
         if isinstance(x, Lookup):
@@ -163,6 +169,10 @@ class LinearRecurrentUnit(nn.Module, ABC):
         else:
             self._check_input("x", x, "(B, T, d)")
         steps = steps_of(x)
+        if not 0 <= read_from <= steps.shape[1]:
+            raise ValueError(
+                f"`read_from` must be a step in 0 .. {steps.shape[1]}, got {read_from}."
+            )
         if cu_seqlens is not None:
             check_cu_seqlens(cu_seqlens, steps.shape[0])
         if mask is not None:

@@ -25,7 +25,7 @@ from statemix.lm.measure import autocast, flops_per_token, measure_peak
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
 from statemix.lm.result import StepReport
 from statemix.models.lm import LanguageModel
-from statemix.optim import make_optimiser, set_learning_rate, warmup_cosine
+from statemix.optim import make_optimiser, scheduled_rate, set_learning_rate
 
 __all__ = ["LMRun", "digest", "has_finite_weights", "learning_rate", "start", "train_step"]
 
@@ -124,11 +124,8 @@ def _check(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ra
 
 
 def learning_rate(config: LMRunConfig, step: int) -> float:
-    """Linear warm-up, then a cosine that ends at the last step."""
-    warmup = config.warmup_steps(config.steps)
-    return warmup_cosine(
-        step, lr=config.lr, min_lr=config.min_lr, warmup=warmup, last=config.steps - 1
-    )
+    """The learning rate of a step; the schedule ends at the last one."""
+    return scheduled_rate(config, config.lr, step, config.steps, config.steps - 1)
 
 
 def train_step(run: LMRun) -> StepReport:

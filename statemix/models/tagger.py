@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from statemix.config.model import ModelConfig
 from statemix.layers.gates import INIT_STD, make_linear
 from statemix.layers.lookup import embed
-from statemix.layers.mixer import Mixer, build_mixer, check_mixed
+from statemix.layers.mixer import Mixer, build_mixer, check_mixed, mix
 from statemix.layers.mlp import build_channel_mixer
-from statemix.ops.lookup import Lookup, gather, map_rows
+from statemix.ops.lookup import Lookup, gather, map_rows, steps_from
 
 __all__ = ["Block", "States", "Tagger"]
 
@@ -35,10 +35,12 @@ class Block(nn.Module):
         self.channel_norm = nn.LayerNorm(config.width)
         self.channel = build_channel_mixer(config.channel_mixer, config.width)
 
-    def forward(self, x: Tensor | Lookup, state: Any = None) -> tuple[Tensor, Any]:
-        normed = map_rows(self.mixer_norm, x)
-        y, state = check_mixed(self.mixer, self.mixer(normed, state), x)
-        x = gather(x) + y
+    def forward(
+        self, x: Tensor | Lookup, state: Any = None, read_from: int = 0
+    ) -> tuple[Tensor, Any]:
+        """The outputs of the steps `read_from` .. T − 1, and the state after the last."""
+        y, state = mix(self.mixer, map_rows(self.mixer_norm, x), state, read_from)
+        x = gather(steps_from(x, read_from)) + y
         return x + self.channel(self.channel_norm(x)), state
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -50,7 +52,7 @@ class Block(nn.Module):
 
 
 class Tagger(nn.Module):
-    """Tokens (B, T) to logits (B, T, classes)."""
+    """Maps tokens (B, T) to logits (B, T, classes)."""
 
     def __init__(self, config: ModelConfig, vocab: int, classes: int) -> None:
         super().__init__()
@@ -62,24 +64,29 @@ class Tagger(nn.Module):
         self.head = make_linear(config.width, classes)
 
     def forward(
-        self, tokens: Int[Tensor, "B T"], states: States | None = None
-    ) -> tuple[Float[Tensor, "B T classes"], States]:
-        """Logits at every step and the states after the last; with `states`, a sequence continues without a BOS token."""
+        self, tokens: Int[Tensor, "B T"], states: States | None = None, *, read_from: int = 0
+    ) -> tuple[Float[Tensor, "B T_read classes"], States]:
+        """Logits of the steps `read_from` .. T − 1, and the states after the last step.
+
+        With `states`, a sequence continues without a BOS token.
+        """
         begins = self.config.bos and states is None
         if begins:
             bos = tokens.new_full((tokens.shape[0], 1), self.embedding.num_embeddings - 1)
             tokens = torch.cat([bos, tokens], 1)
         x: Any = embed(self.embedding, tokens, cast(Block, self.blocks[0]).mixer)
+        states = states or [None] * len(self.blocks)
+        starts = [0] * (len(self.blocks) - 1) + [read_from + begins]  # only the last block's output
         after = []
-        for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
-            x, state = block(x, state)  # noqa: PLW2901
+        for block, state, start in zip(self.blocks, states, starts, strict=True):
+            x, state = block(x, state, start)  # noqa: PLW2901
             after.append(state)
-        return self.head(self.norm(x[:, 1:] if begins else x)), after
+        return self.head(self.norm(x)), after
 
     def step(
         self, tokens_t: Int[Tensor, " B"], states: States | None = None
     ) -> tuple[Float[Tensor, "B classes"], States]:
-        """Logits of one step."""
+        """Compute the logits of one step and the states after it."""
         if self.config.bos and states is None:
             _, states = self.advance(
                 torch.full_like(tokens_t, self.embedding.num_embeddings - 1), None
@@ -88,7 +95,9 @@ class Tagger(nn.Module):
         return self.head(self.norm(x_t)), states
 
     def advance(self, tokens_t: Tensor, states: States | None) -> tuple[Tensor, States]:
-        x_t, after = self.embedding(tokens_t), []
+        """Run one step through all blocks; return the residual stream and the next states."""
+        x_t = self.embedding(tokens_t)
+        after = []
         for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
             x_t, state = cast(Block, block).step(x_t, state)  # noqa: PLW2901
             after.append(state)

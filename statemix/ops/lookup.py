@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["Lookup", "at_each_step", "gather", "map_rows", "steps_of"]
+__all__ = ["Lookup", "at_each_step", "gather", "map_rows", "steps_from", "steps_of"]
 
 
 class Lookup(NamedTuple):
@@ -34,6 +34,11 @@ def gather(x: Tensor | Lookup) -> Tensor:
 def steps_of(x: Tensor | Lookup) -> Tensor:
     """A tensor whose first two axes are B and T."""
     return x.tokens if isinstance(x, Lookup) else x
+
+
+def steps_from(x: Tensor | Lookup, start: int) -> Tensor | Lookup:
+    """The steps `start` .. T − 1."""
+    return Lookup(x.table, x.tokens[:, start:]) if isinstance(x, Lookup) else x[:, start:]
 
 
 def map_rows(f: Callable[[Tensor], Tensor], x: Tensor | Lookup) -> Tensor | Lookup:

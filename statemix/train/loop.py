@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from statemix.config.task import RunConfig
-from statemix.optim import set_learning_rate, warmup_cosine, warmup_decay
+from statemix.optim import scheduled_rate, set_learning_rate, warmup_decay
 from statemix.runs.files import write_atomically
 from statemix.runs.layout import CHECKPOINT, CONFIG, METRICS, RESULT
 from statemix.runs.metrics import Metrics
@@ -25,7 +25,7 @@ from statemix.runs.result import DamagedResult, write_result
 from statemix.runs.result import read_result as read_result_file
 from statemix.tasks import IGNORE, shared_inputs
 from statemix.train.aids import advance, prefix_length
-from statemix.train.metrics import Accuracy, measure_accuracy
+from statemix.train.metrics import Accuracy, first_scored, measure_accuracy
 from statemix.train.state import (
     Counters,
     EpochReport,
@@ -127,7 +127,10 @@ def train_step(run: Run) -> tuple[float, float, float]:
             "Start the curriculum with longer prefixes."
         )
     set_learning_rate(run.optimiser, learning_rate(run.config, run.counters))
-    logits, _ = run.model(inputs)
+    first = first_scored(targets)
+    logits, _ = run.model(inputs, read_from=first)
+    targets = targets[:, first:]
+    scored = scored[:, first:]
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()
@@ -148,18 +151,15 @@ def _mean(right: Tensor, scored: Tensor) -> float:
 
 
 def learning_rate(config: RunConfig, counters: Counters) -> float:
-    """A cosine over all steps or, with `decay`, a constant and then a line; after the warm-up."""
+    """The scheduled rate or, with `decay`, a constant until sequences are learned, and then a line."""
     total = config.total_steps
-    warmup = config.warmup_steps(total)
     if not config.decay:
-        return warmup_cosine(
-            counters.step, lr=config.lr, min_lr=config.min_lr, warmup=warmup, last=total
-        )
+        return scheduled_rate(config, config.lr, counters.step, total, total)
     return warmup_decay(
         counters.attempt_step,
         lr=config.lr,
         min_lr=config.min_lr,
-        warmup=warmup,
+        warmup=config.warmup_steps(total),
         decay_step=counters.decay_step,
         decay=config.decay,
     )

@@ -13,6 +13,7 @@ __all__ = [
     "Accuracy",
     "accuracy_by_length",
     "all_end_right",
+    "first_scored",
     "measure_accuracy",
     "predict",
     "score",
@@ -32,11 +33,17 @@ class Accuracy:
     by_position: list[float]
 
 
-def predict(model: nn.Module, inputs: Tensor) -> Tensor:
-    """The most likely class at every position, without gradients."""
+def first_scored(targets: Tensor) -> int:
+    """The first position that is scored in some sequence."""
+    return int((targets != IGNORE).any(0).int().argmax())
+
+
+def predict(model: nn.Module, inputs: Tensor, read_from: int = 0) -> Tensor:
+    """The most likely class at every position from `read_from` on, without gradients."""
     rows = max(1, _BATCH_TOKENS // max(1, inputs.shape[1]))
+    late = {"read_from": read_from} if read_from else {}
     with torch.no_grad():
-        return torch.cat([model(part)[0].argmax(-1) for part in inputs.split(rows)])
+        return torch.cat([model(part, **late)[0].argmax(-1) for part in inputs.split(rows)])
 
 
 def all_end_right(model: nn.Module, examples: Examples) -> bool:
@@ -64,7 +71,9 @@ def all_end_right(model: nn.Module, examples: Examples) -> bool:
 def measure_accuracy(model: nn.Module, examples: Examples, classes: int) -> Accuracy:
     """The accuracy of the model's predictions."""
     model.eval()
-    predicted = predict(model, torch.from_numpy(examples.inputs)).numpy()
+    first = first_scored(torch.from_numpy(examples.targets))
+    predicted = np.full_like(examples.targets, IGNORE)
+    predicted[:, first:] = predict(model, torch.from_numpy(examples.inputs), first).numpy()
     model.train()
     return score(predicted, examples.targets, classes)
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from statemix.kernels.calls import Recurrence, Weights
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
+from statemix.kernels.cpu.readout import Readout
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, check, pointer
 from statemix.kernels.lanes import (
     Sizes,
@@ -58,7 +59,7 @@ class Layer:
     sizes: Sizes
     W: Tensor
     c: Tensor
-    W_o: Tensor
+    readout: Readout
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,21 @@ class Chunk:
     bounds: Tensor
 
 
-def make_layer(library: Library, recurrence: Recurrence, gate: str, weights: Weights) -> Layer:
-    """A layer with its weights packed into lanes."""
+def make_layer(
+    library: Library,
+    recurrence: Recurrence,
+    gate: str,
+    weights: Weights,
+    length: int,
+    read_from: int,
+) -> Layer:
+    """A layer with its weights packed into lanes, whose rows of `length` steps are read from `read_from` on."""
     W_g, c, W_v, W_o = weights
     sizes = sizes_of(*weights.state_shape(recurrence), recurrence=recurrence, gate=gate)
     W = pack_inputs(W_g, W_v, sizes)
     bias = pack_inputs(c.unsqueeze(1), c.new_zeros((W_v.shape[0], 1)), sizes).view(-1)
-    return Layer(library, recurrence, gate, sizes, W, bias, pack_outputs(W_o, sizes))
+    readout = Readout(pack_outputs(W_o, sizes), length, read_from)
+    return Layer(library, recurrence, gate, sizes, W, bias, readout)
 
 
 class Gates(NamedTuple):
@@ -250,7 +259,7 @@ def forward(
     n, m, *_ = layer.sizes
     N = source.steps
     x = source.x
-    y = pool.empty((N, layer.W_o.shape[0]))
+    y = pool.empty((layer.readout.count(N), layer.readout.W_o.shape[0]))
     states = x.new_zeros((len(bounds) - 1, n, m))
     if h0 is not None:
         states.copy_(h0)
@@ -264,7 +273,7 @@ def forward(
         _scan_forward(
             layer, s, source.gates(s, gates, keep), mask, states[s.first : s.last], h[rows]
         )
-        torch.mm(h[rows], layer.W_o.t(), out=y[s.a : s.b])
+        layer.readout.forward(s.a, s.b, h[rows], y)
     return (
         y,
         states,
@@ -299,7 +308,7 @@ def backward(
     dh = pool.empty((min(source.steps, STEPS), sizes.states))
     states = dfinal.clone(memory_format=torch.contiguous_format)
     collected = source.collector()
-    dW_o = torch.zeros_like(layer.W_o)
+    dW_o = torch.zeros_like(layer.readout.W_o)
     scratch = None if keep else torch.empty_like(dh)
     for s in reversed(list(_chunks(bounds))):
         rows = slice(s.a, s.b)
@@ -309,7 +318,7 @@ def backward(
         h = kept.h[rows] if scratch is None else scratch[local]
         if not keep:
             _scan_forward(layer, s, gates, mask, _zeros_or_copy(start, s, sizes, source.x), h)
-        torch.mm(dy[rows], layer.W_o, out=dh[local])
+        layer.readout.backward(s.a, s.b, dy, dh[local])
         _scan_backward(
             layer,
             s,
@@ -323,9 +332,9 @@ def backward(
         )
         collected.add(s)
         if not keep:
-            dW_o.addmm_(dy[rows].t(), h)
+            layer.readout.add_gradient(s.a, s.b, dy, h, dW_o)
     if keep:
-        torch.mm(dy.t(), kept.h, out=dW_o)
+        dW_o = layer.readout.gradient(dy, kept.h)
     dx, dW, dc = collected.total()
     dW_g, dW_v = unpack_inputs(dW, sizes)
     dc_g, _ = unpack_inputs(dc.unsqueeze(1), sizes)

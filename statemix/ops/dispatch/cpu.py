@@ -1,4 +1,4 @@
-"""The compiled CPU scans and layers in front of the plain ones, up to the library's largest m."""
+"""The compiled scans and layers on the CPU, up to the largest m of the library."""
 
 import math
 from collections.abc import Callable
@@ -25,7 +25,7 @@ __all__ = ["install"]
 
 
 def install() -> None:
-    """Register the compiled scans and layers on the CPU, if the library is there."""
+    """Register the compiled scans and layers on the CPU, if the library is available."""
     library = load()
     if isinstance(library, Missing):
         return
@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def _scans_of(library: Library) -> Scans:
-    """The library's scans."""
+    """The scans of the library."""
 
     def supports(call: ScanCall, way: str) -> bool:
         return call.m <= library.max_size and call.gate in scans.SUPPORTED_GATES
@@ -61,8 +61,7 @@ def _layer_forward(library: Library) -> Callable[..., Any]:
         if find_layer_kernel(call) is None:
             return BODIES["recurrent_layer"](*arguments)
         y, final, kept = layer.forward(*_prepared(library, call), keep)
-        shape = (*call.inputs.steps.shape[:2], call.weights.W_o.shape[0])
-        return pool.reshaped(y, shape), final, kept.gates, kept.h, kept.entries
+        return pool.reshaped(y, call.output_shape), final, kept.gates, kept.h, kept.entries
 
     return kernel
 
@@ -75,7 +74,7 @@ def _layer_backward(library: Library) -> Callable[..., Any]:
             return BODIES["recurrent_layer_backward"](dy, dfinal, *arguments)
         kept = layer.Kept(gates, h, entries)
         d = layer.backward(*_prepared(library, call), _flat(dy), dfinal, kept)
-        # Compiled code relies on strides, and these may be views.
+        # Compiled code relies on contiguous outputs, and these may be views.
         weights = (w.contiguous() for w in (d.W_g, d.c, d.W_v, d.W_o))
         return pool.reshaped(d.x, tuple(call.inputs.x.shape)), *weights, d.h0
 
@@ -85,18 +84,21 @@ def _layer_backward(library: Library) -> Callable[..., Any]:
 def _prepared(
     library: Library, call: LayerCall
 ) -> tuple[layer.Layer, layer.Rows | layer.Table, Tensor | None, list[int], Tensor | None]:
-    """The arguments that the library's forward and backward share: layer, source of gates, h0, bounds and mask."""
+    """The arguments of both passes: the layer, the source of its gates, h0, bounds and mask."""
     x, tokens = call.inputs
     cu_seqlens, mask, _ = call.sequences
-    own = layer.make_layer(library, call.recurrence, call.gate, call.weights)
-    bounds = _flat_bounds(call.inputs.steps, cu_seqlens)
+    steps = call.inputs.steps
+    own = layer.make_layer(
+        library, call.recurrence, call.gate, call.weights, steps.shape[1], call.read_from
+    )
+    bounds = _flat_bounds(steps, cu_seqlens)
     source = layer.source_of(own, _flat(x), None if tokens is None else tokens.flatten())
     h0 = None if call.h0 is None else scans.as_input(call.h0)
     return own, source, h0, bounds, None if mask is None else mask.flatten().contiguous()
 
 
 def _saved_shapes(call: LayerCall, keep: bool) -> tuple[tuple[int, ...], ...]:
-    """The shapes of gates, h and entries, as `layer.forward` returns them."""
+    """The shapes of the gates, h and entries that `layer.forward` returns."""
     n, m = call.weights.state_shape(call.recurrence)
     sizes = sizes_of(n, m, recurrence=call.recurrence, gate=call.gate)
     N = call.inputs.steps.shape[0] * call.inputs.steps.shape[1]
@@ -107,13 +109,13 @@ def _saved_shapes(call: LayerCall, keep: bool) -> tuple[tuple[int, ...], ...]:
 
 
 def _flat(x: Tensor) -> Tensor:
-    """(B, T, d) on one axis of time; a table stays as it is."""
+    """Flatten (B, T, d) to one time axis; a table is unchanged."""
     if x.numel():
         return x.reshape(-1, x.shape[-1])
     return x.new_zeros((math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _flat_bounds(steps: Tensor, cu_seqlens: Tensor | None) -> list[int]:
-    """The bounds of all sequences on that axis."""
+    """The bounds of all sequences on the flattened time axis."""
     B, T = steps.shape[:2]
     return [b * T for b in range(B + 1)] if cu_seqlens is None else checked_bounds(cu_seqlens, T)

@@ -53,12 +53,13 @@ def fused_layer(
     gate: str,
     save_memory: bool = False,
     group: "ProcessGroup | None" = None,
+    read_from: int = 0,
 ) -> Pair | None:
     """(y, final state) of a layer in one op, or recomputed in the backward pass to save memory; None if neither applies."""
     if weights is None or group is not None or in_transform():
         return None
     inputs = Inputs(*x) if isinstance(x, Lookup) else Inputs(x)
-    call = LayerCall(inputs, weights, h0, sequences, gate, recurrence)
+    call = LayerCall(inputs, weights, h0, sequences, gate, recurrence, read_from)
     if runs_as_one_op(call, save_memory=save_memory):
         return recurrent_layer(call, keep=_needs_gradient(call) and not save_memory)
     if save_memory and torch.is_grad_enabled() and inputs.tokens is None:
@@ -108,9 +109,9 @@ def _recompute(call: LayerCall) -> Pair:
     return cast(Pair, outputs)
 
 
-def lookup_pays(table: Tensor, tokens: Tensor) -> bool:
+def lookup_pays(rows: int, tokens: Tensor) -> bool:
     """True if looking up the gates of a table's rows is faster than computing those of every token."""
-    return tokens.numel() >= FEW * table.shape[0]
+    return tokens.numel() >= FEW * rows
 
 
 def resolve(x: Tensor | Lookup, mask: Tensor | None) -> Tensor | Lookup:

@@ -5,9 +5,11 @@
 The gates never leave the op, so a kernel may order them as it likes and need not keep them.  With `keep` false only states are saved
 for the backward pass, which recomputes the gates in chunks along the time axis.
 
-    y, final, *saved = statemix::recurrent_layer(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, keep)
+    y, final, *saved = statemix::recurrent_layer(
+        x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, read_from, keep)
 
 With `tokens` (B, T), x is a table (V, d) whose rows they name: the gates are computed once per row.
+The outputs are those of the steps `read_from` .. T − 1; W_o skips the steps before.
 
 `block` selects the block recurrence; otherwise the companion recurrence runs, and the readout sees its last m outputs.  The body here
 serves every device and dtype, and never keeps gates.
@@ -73,6 +75,13 @@ class LayerCall(NamedTuple):
     sequences: Sequences
     gate: str
     recurrence: Recurrence
+    read_from: int = 0
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        """(B, T − read_from, d)."""
+        B, T = self.inputs.steps.shape[:2]
+        return B, T - self.read_from, self.weights.W_o.shape[0]
 
     @property
     def states_shape(self) -> tuple[int, int, int]:
@@ -80,7 +89,9 @@ class LayerCall(NamedTuple):
         return self.sequences.count(self.inputs.steps), *self.weights.state_shape(self.recurrence)
 
 
-def layer_call(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block) -> LayerCall:
+def layer_call(
+    x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, read_from
+) -> LayerCall:
     """The call that the op's arguments describe."""
     return LayerCall(
         Inputs(x, tokens),
@@ -89,6 +100,7 @@ def layer_call(x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block) -
         Sequences(cu_seqlens, mask),
         gate,
         Recurrence.BLOCK if block else Recurrence.COMPANION,
+        read_from,
     )
 
 
@@ -96,16 +108,16 @@ def recurrent_layer(call: LayerCall, *, keep: bool) -> Pair:
     """(y, final state) of a layer, from inputs that the layer has checked."""
     if in_transform():
         return reference(call)
-    inputs, weights, h0, (cu_seqlens, mask, _), gate, recurrence = call
+    inputs, weights, h0, (cu_seqlens, mask, _), gate, recurrence, read_from = call
     y, final, *_ = torch.ops.statemix.recurrent_layer(
-        *inputs, *weights, h0, cu_seqlens, mask, gate, recurrence.is_block, keep
+        *inputs, *weights, h0, cu_seqlens, mask, gate, recurrence.is_block, read_from, keep
     )
     return y, final
 
 
 def reference(call: LayerCall) -> Pair:
     """The same in differentiable torch and scans."""
-    inputs, (W_g, c, W_v, W_o), h0, sequences, gate, recurrence = call
+    inputs, (W_g, c, W_v, W_o), h0, sequences, gate, recurrence, read_from = call
     gates = inputs.look_up(F.linear(inputs.x, W_g, c))
     v = inputs.look_up(F.linear(inputs.x, W_v))
     n, m = call.weights.state_shape(recurrence)
@@ -116,7 +128,7 @@ def reference(call: LayerCall) -> Pair:
     else:
         gates = gates.unflatten(2, (n, m + 1))
         s, final = expanded_companion_scan(gates, v, h0, gate=gate, **options)
-    return F.linear(s.flatten(2), W_o), final
+    return F.linear(s[:, read_from:].flatten(2), W_o), final
 
 
 @dataclass(frozen=True)
@@ -145,8 +157,8 @@ def _chunk_length(steps: Tensor) -> int:
     return max(1, STEPS // max(steps.shape[0], 1))
 
 
-def _chunks(call: LayerCall) -> list[tuple[slice, LayerCall]]:
-    """Cut a call along the time axis: the steps of each chunk, and the call restricted to them."""
+def _chunks(call: LayerCall) -> list[tuple[slice, slice, LayerCall]]:
+    """Cut a call along the time axis: each chunk's steps, its outputs, and the call restricted to it."""
     length = _chunk_length(call.inputs.steps)
     T = call.inputs.steps.shape[1]
     cu_seqlens, mask, _ = call.sequences
@@ -155,8 +167,13 @@ def _chunks(call: LayerCall) -> list[tuple[slice, LayerCall]]:
         steps = slice(start, min(start + length, T))
         bounds = None if cu_seqlens is None else cu_seqlens.clamp(start, steps.stop) - start
         real = None if mask is None else mask[:, steps].contiguous()
-        part = call._replace(inputs=call.inputs.at(steps), sequences=Sequences(bounds, real))
-        pieces.append((steps, part))
+        part = call._replace(
+            inputs=call.inputs.at(steps),
+            sequences=Sequences(bounds, real),
+            read_from=min(max(call.read_from - start, 0), steps.stop - start),
+        )
+        read = slice(*(max(step - call.read_from, 0) for step in (start, steps.stop)))
+        pieces.append((steps, read, part))
     return pieces
 
 
@@ -168,11 +185,11 @@ def _body(*arguments):
     state = x.new_zeros(call.states_shape, dtype=dtype)
     if call.h0 is not None:
         state.copy_(call.h0)
-    y = x.new_empty((*call.inputs.steps.shape[:2], call.weights.W_o.shape[0]))
+    y = x.new_empty(call.output_shape)
     entries = []
-    for steps, part in _chunks(call):
+    for _, read, part in _chunks(call):
         entries.append(state)
-        y[:, steps], state = reference(part._replace(h0=state))
+        y[:, read], state = reference(part._replace(h0=state))
     stacked = torch.stack(entries) if entries else state.new_empty((0, *call.states_shape))
     return y, state, state.new_empty(0), state.new_empty(0), stacked
 
@@ -185,13 +202,13 @@ def _body_backward(dy, dfinal, *arguments):
     dstate = dfinal.clone(memory_format=torch.contiguous_format)
     totals = [w.new_zeros(w.shape, dtype=state_dtype(w)) for w in call.weights]
     chunks = list(zip(_chunks(call), entries.unbind(0), strict=True))
-    for (steps, part), entry in reversed(chunks):
+    for (steps, read, part), entry in reversed(chunks):
         with torch.enable_grad():
             tensors = (part.inputs.x, *part.weights, entry)
             own, *weights, h0 = leaves = [y.detach().requires_grad_() for y in tensors]
             inputs = part.inputs._replace(x=own)
             outputs = reference(part._replace(inputs=inputs, weights=Weights(*weights), h0=h0))
-        dpart, *parts, dstate = torch.autograd.grad(outputs, leaves, (dy[:, steps], dstate))
+        dpart, *parts, dstate = torch.autograd.grad(outputs, leaves, (dy[:, read], dstate))
         Inputs(dx, tokens).at(steps).x.add_(dpart)
         torch._foreach_add_(totals, parts)
     return dx, *totals, dstate
@@ -209,7 +226,7 @@ def _fake(*arguments):
     kernel = find_layer_kernel(call)
     shapes = (_saved_shapes if kernel is None else kernel.saved_shapes)(call, keep)
     x = call.inputs.x
-    y = x.new_empty((*call.inputs.steps.shape[:2], call.weights.W_o.shape[0]))
+    y = x.new_empty(call.output_shape)
     final = x.new_empty(call.states_shape, dtype=state_dtype(x))
     return y, final, *(final.new_empty(shape) for shape in shapes)
 
@@ -223,7 +240,7 @@ def _backward_fake(dy, dfinal, *arguments):
 
 
 def _setup_context(ctx, inputs, output):
-    *tensors, ctx.gate, ctx.block, _ = inputs
+    *tensors, ctx.gate, ctx.block, ctx.read_from, _ = inputs
     ctx.mark_non_differentiable(*output[2:])
     # Or torch would allocate zero gradients, as large as the gates, for outputs that have none.
     ctx.set_materialize_grads(False)
@@ -233,13 +250,13 @@ def _setup_context(ctx, inputs, output):
 
 def _backward(ctx, dy, dfinal, *_):
     *tensors, gates, h, entries = ctx.saved_tensors
-    arguments = (*tensors, ctx.gate, ctx.block)
+    arguments = (*tensors, ctx.gate, ctx.block, ctx.read_from)
     call = layer_call(*arguments)
     inputs = tensors[:7]
     x = call.inputs.x
     shape, dtype = ctx.final
     if dy is None:
-        dy = x.new_zeros((*call.inputs.steps.shape[:2], call.weights.W_o.shape[0]))
+        dy = x.new_zeros(call.output_shape)
     dfinal = x.new_zeros(shape, dtype=dtype) if dfinal is None else dfinal
     wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
     if torch.is_grad_enabled():
@@ -253,7 +270,7 @@ def _backward(ctx, dy, dfinal, *_):
         gradients[i].to(inputs[i].dtype) if i in wanted and gradients[i] is not None else None
         for i in range(len(inputs))
     ]
-    return *each, *[None] * 5
+    return *each, *[None] * 6
 
 
 def _differentiable_gradients(
@@ -265,7 +282,7 @@ def _differentiable_gradients(
     views = {i: y.view_as(y) for i, y in enumerate(inputs) if y is not None and i in wanted}
     own = (views.get(i, y) for i, y in enumerate(inputs))
     cu_seqlens, mask, _ = call.sequences
-    arguments = (*own, cu_seqlens, mask, call.gate, call.recurrence.is_block)
+    arguments = (*own, cu_seqlens, mask, call.gate, call.recurrence.is_block, call.read_from)
     outputs = reference(layer_call(*arguments))
     found = torch.autograd.grad(
         outputs, list(views.values()), (dy, dfinal), create_graph=True, allow_unused=True
@@ -275,7 +292,7 @@ def _differentiable_gradients(
 
 ARGUMENTS = (
     "Tensor x, Tensor? tokens, Tensor W_g, Tensor c, Tensor W_v, Tensor W_o, Tensor? h0, "
-    "Tensor? cu_seqlens, Tensor? mask, str gate, bool block"
+    "Tensor? cu_seqlens, Tensor? mask, str gate, bool block, SymInt read_from"
 )
 define_op(
     "recurrent_layer",

@@ -1,0 +1,141 @@
+"""Work that a layer can skip: gates of repeated inputs, and outputs that are not needed."""
+
+import pytest
+import torch
+from torch import nn
+
+from statemix import BDLRU, HLRU
+from statemix.kernels.cpu import layer as cpu_layer
+from statemix.layers.lookup import embed
+from statemix.layers.mixer import build_mixer, mix
+from statemix.models import Autoencoder, ModelConfig, Tagger
+from statemix.ops import Lookup
+from statemix.ops.dispatch import layer as layer_dispatch
+from statemix.ops.dispatch import layer_op
+from tests.cases import bounds, random_mask
+
+T = 21
+READ_FROM = pytest.mark.parametrize("read_from", [0, 1, 13, T - 1, T])
+LAYERS = pytest.mark.parametrize("cls", [BDLRU, HLRU])
+SETTINGS = {
+    "batch": (3, {}),
+    "reverse": (2, {"reverse": True}),
+    "masked": (2, {"mask": random_mask(2, T, 4)}),
+    "packed": (1, {"cu_seqlens": bounds([3, 0, 17, 1])}),
+}
+
+
+@pytest.fixture(autouse=True)
+def short_chunks(monkeypatch):
+    monkeypatch.setattr(cpu_layer, "STEPS", 8)
+    monkeypatch.setattr(layer_op, "STEPS", 8)
+
+
+def outputs_and_gradients(layer, x, options, read_from, *, sliced):
+    """Outputs from `read_from` on, final state, and all gradients of a function of both."""
+    x = x.detach().requires_grad_()
+    if sliced:
+        y, state = layer(x, **options)
+        y = y[:, read_from:]
+    else:
+        y, state = layer(x, read_from=read_from, **options)
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
+    loss = (y * weights).sum() + state.square().sum()
+    return y, state, *torch.autograd.grad(loss, [x, *layer.parameters()])
+
+
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@pytest.mark.parametrize("fused", [False, True], ids=["lines", "fused"])
+@pytest.mark.parametrize("setting", SETTINGS)
+@READ_FROM
+@LAYERS
+def test_reading_late_steps_equals_slicing(
+    monkeypatch, cls, read_from, setting, fused, save_memory
+):
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0 if fused else 1 << 60)
+    B, options = SETTINGS[setting]
+    layer = cls(6, 9, 3, learn_initial_state=True, save_memory=save_memory)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    x = torch.randn(B, T, 6)
+    ours = outputs_and_gradients(layer, x, options, read_from, sliced=False)
+    expected = outputs_and_gradients(layer, x, options, read_from, sliced=True)
+    assert ours[0].shape == (B, T - read_from, 6)
+    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("read_from", [-1, T + 1])
+@LAYERS
+def test_read_from_is_a_step(unchecked, cls, read_from):
+    with pytest.raises(ValueError, match=f"`read_from` must be a step in 0 .. {T}, got"):
+        cls(6, 2, 2)(torch.randn(1, T, 6), read_from=read_from)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("bdlru", {"n_blocks": 4, "block_size": 2}),
+        ("hlru", {"n_channels": 4, "order": 2}),
+        ("lstm", {"hidden": 8}),
+        ("mamba2", {"head_dim": 16}),
+        ("deltanet", {"head_dim": 4}),
+    ],
+)
+def test_any_mixer_can_be_read_late(name, options):
+    mixer = build_mixer(name, 8, options)
+    x = torch.randn(2, T, 8)
+    y, _ = mix(mixer, x, None)
+    late, _ = mix(mixer, x, None, 5)
+    torch.testing.assert_close(late, y[:, 5:], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize(
+    ("mixer", "options"),
+    [
+        ("bdlru", {"n_blocks": 4, "block_size": 3}),
+        ("hlru", {"n_channels": 4, "order": 3}),
+        ("lstm", {"hidden": 8}),
+    ],
+)
+@pytest.mark.parametrize("model_class", [Tagger, Autoencoder])
+@pytest.mark.parametrize("read_from", [0, 4, 8])
+def test_models_read_late_steps(model_class, mixer, options, layers, read_from):
+    config = ModelConfig(mixer, options, width=8, layers=layers)
+    arguments = (9,) if model_class is Autoencoder else ()
+    model = model_class(config, 5, 4, *arguments).double()
+    tokens = torch.randint(5, (4, 9))
+    parameters = list(model.parameters())
+    late, _ = model(tokens, read_from=read_from)
+    expected = model(tokens)[0][:, read_from:]
+    torch.testing.assert_close(late, expected, rtol=1e-10, atol=1e-12)
+    ours = torch.autograd.grad(late.square().sum(), parameters)
+    theirs = torch.autograd.grad(expected.square().sum(), parameters)
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "options"),
+    [("bdlru", {"n_blocks": 4, "block_size": 3}), ("hlru", {"n_channels": 4, "order": 3})],
+)
+@pytest.mark.parametrize("length", [9, 6])
+def test_positions_and_tokens_are_looked_up_together(monkeypatch, mixer, options, length):
+    """One row for every pair of a position and a token, with the gradients of the plain path."""
+    model = Autoencoder(ModelConfig(mixer, options, width=8), 5, 5, 9).double()
+    tokens = torch.randint(5, (40, length))
+
+    def everything():
+        logits, _ = model(tokens)
+        parameters = list(model.parameters())
+        return [logits, *torch.autograd.grad(logits.square().sum(), parameters)]
+
+    mixer_of_block = model.blocks[0].mixer
+    positions = model.positions[:length]
+    x = embed(model.embedding, tokens, mixer_of_block, positions)
+    assert isinstance(x, Lookup)
+    assert x.table.shape == (length * 5, 8)
+    looked_up = everything()
+    monkeypatch.setattr("statemix.ops.dispatch.layer.FEW", 10**9)
+    gathered = embed(model.embedding, tokens, mixer_of_block, positions)
+    assert not isinstance(gathered, Lookup)
+    torch.testing.assert_close(looked_up, everything(), rtol=1e-10, atol=1e-12)
