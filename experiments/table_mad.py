@@ -12,13 +12,28 @@ from dataclasses import replace
 from statemix.models import ModelConfig
 from statemix.paper import BASELINES, bdlru, block_sizes, hlru, with_row
 from statemix.sweep import Cell
-from statemix.train import RunConfig
+from statemix.train import RunConfig, mad_preset
 
 COLUMNS = ("recall", "copy", "compress")
 STATES = {"recall": 256, "copy": 128, "compress": 128}
 CONFIGURATIONS = ((16, 64, 20_000), (32, 64, 20_000), (16, 128, 20_000), (16, 64, 10_000))
 FIRST = [*(bdlru(m) for m in (1, 2, 4, 8)), *BASELINES, *(hlru(m) for m in (1, 2, 4, 8))]
+UNITS = [*(bdlru(m) for m in (4, 2, 8, 16, 1)), *(hlru(m) for m in (4, 2, 8, 16))]
 REST = [*(bdlru(m) for m in (3, 5, 6, 16)), *(hlru(m) for m in (3, 5, 6, 16))]
+
+
+def preset_states(row: str, column: str) -> int:
+    """512 states; 256 or, for compression, 512 channels of an H-LRU; 256 hidden units of an LSTM."""
+    kind, _, size = row.partition(" m")
+    channels = 512 if column == "compress" else 256
+    return channels * int(size) if kind == "H-LRU" else 256 if kind == "LSTM" else 512
+
+
+def preset(row: str, column: str, seed: int) -> Cell:
+    """The first of the four configurations with `mad_preset`: width 128."""
+    model = with_row(ModelConfig(), row, preset_states(row, column))
+    config = mad_preset(RunConfig(column, model, length=64, seed=seed))
+    return Cell(row, column, "mad preset, vocabulary 16, length 64, 20000 sequences", config)
 
 
 def laptop(row: str, column: str, seed: int) -> Cell:
@@ -88,6 +103,10 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
 def cells(scale: str) -> Iterator[Cell]:
     """The rows of the paper's main table come first."""
     assert len(FIRST + REST) == len(BASELINES) + 2 * len(block_sizes)
+    if scale != "paper":
+        for seed in range(3):
+            for row in (*UNITS, "LSTM"):
+                yield from (preset(row, column, seed) for column in COLUMNS)
     for rows in (FIRST, REST):
         for row in rows:
             for column in COLUMNS:

@@ -15,7 +15,7 @@ from statemix.config.fields import (
     check_known,
     differing_fields,
 )
-from statemix.config.model import ModelConfig, Size
+from statemix.config.model import SIZES, ModelConfig, Size
 from statemix.config.sections import Optimisation, Schedule
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "RunConfig",
     "TaskData",
     "config_from_dict",
+    "mad_preset",
     "paper_protocol",
     "tracking_preset",
 ]
@@ -75,6 +76,8 @@ _RUN_BASE: dict[str, Any] = {
 }
 _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
+_INITS = {"compress": "hold", "copy": "select", "recall": "select"}
+_MAD_STEPS = {"compress": 4000, "copy": 6000, "recall": 3000}
 _SHARPENING = Range("at least 1 and below 2", lambda x: 1.0 <= x < 2.0)
 
 
@@ -206,6 +209,33 @@ def paper_protocol(config: RunConfig) -> RunConfig:
         clip=0.0,
         optimiser="adamw",
         **off,
+    )
+
+
+def mad_preset(config: RunConfig) -> RunConfig:
+    """The run with a start and a schedule that learn compression, copying and recall in minutes.
+
+    Muon updates the matrices at a constant rate that decays over the last 30 % of the steps. The
+    gates of BD-LRU and H-LRU start nearly hard and hold their state, and the positions of the
+    autoencoder start smooth. Any other task has the schedule, and the paper's start.
+    """
+    model = replace(config.model, width=128, bos=False)
+    if model.mixer in SIZES and config.task in _INITS:
+        model = replace(model, options={**model.options, "init": _INITS[config.task]})
+    if config.task == "compress":
+        model = replace(model, positions="smooth", position_std=0.1)
+    steps = _MAD_STEPS.get(config.task, 4000)
+    config = replace(config, model=model, train_examples=20_000, max_steps=steps)
+    return replace(
+        config,
+        epochs=math.ceil(steps / config.steps_per_epoch),
+        optimiser="muon",
+        lr=2e-3,
+        matrix_lr=0.01,
+        warmup=20,
+        cooldown=0.3,
+        min_lr=2e-5,
+        patience=0,
     )
 
 

@@ -1,6 +1,12 @@
 """Training on tasks: the problem, the step, the evaluation, and aids such as a curriculum."""
 
-from statemix.config.task import RunConfig, config_from_dict, paper_protocol, tracking_preset
+from statemix.config.task import (
+    RunConfig,
+    config_from_dict,
+    mad_preset,
+    paper_protocol,
+    tracking_preset,
+)
 from statemix.train.loop import train
 from statemix.train.state import EpochReport, Run, RunResult
 
@@ -10,6 +16,7 @@ __all__ = [
     "RunConfig",
     "RunResult",
     "config_from_dict",
+    "mad_preset",
     "paper_protocol",
     "tracking_preset",
     "train",

@@ -27,6 +27,7 @@ from statemix.tasks import IGNORE, shared_inputs
 from statemix.train.aids import advance, prefix_length
 from statemix.train.metrics import Accuracy, first_scored, measure_accuracy
 from statemix.train.state import (
+    CURVE_POINTS,
     Counters,
     EpochReport,
     Run,
@@ -253,9 +254,17 @@ def _finish(run: Run, directory: Path) -> RunResult:
         seconds=run.counters.seconds,
         cpu_seconds=run.counters.cpu_seconds,
         held=run.counters.ended if config.hold else None,
+        curve=_curve(run.reports),
     )
     write_result(directory, result)
     return result
+
+
+def _curve(reports: list[EpochReport]) -> list[tuple[int, float]]:
+    """Steps and validation accuracies of evenly spaced epochs; the last one is among them."""
+    every = math.ceil(len(reports) / CURVE_POINTS)
+    chosen = reports[::-1][::every][::-1]
+    return [(report.step, round(report.validation, 4)) for report in chosen]
 
 
 def _as_numbers(accuracy: Accuracy) -> dict[str, float]:

@@ -29,6 +29,7 @@ __all__ = [
 
 # Number of held-out tokens for the check `hold`: fewer would not show an error this rare.
 HELD_TOKENS = 1 << 19
+CURVE_POINTS = 50
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class RunResult:
     """The result of a finished run: accuracies at the selected epoch.
 
     `held` says whether the held-out longer sequences were right too; None if the run has no `hold`.
+    `curve` has steps and validation accuracies on the way, at most `CURVE_POINTS` of them.
     """
 
     id: str
@@ -86,6 +88,7 @@ class RunResult:
     seconds: float
     cpu_seconds: float
     held: bool | None = None
+    curve: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass
