@@ -1,4 +1,4 @@
-"""Every scan of the library behind one signature, so that one law is one test."""
+"""All scans of the library with one signature, so that one test covers all of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,14 +24,14 @@ Pair = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """A scan, its definition as a loop, and the shapes it takes."""
+    """A scan, its definition as a loop, and the shapes of its inputs."""
 
     name: str
     scan: Callable[..., Pair]
     loop: Callable[[Tensor, Tensor, Tensor], Pair]
     block: bool
     gated: bool
-    expanded: bool = False  # outputs are whole states, (B, T, n, m), though the driver is (B, T, n)
+    expanded: bool = False  # the driver is (B, T, n), the outputs are full states (B, T, n, m)
 
     def inputs(
         self,
@@ -44,7 +44,7 @@ class Case:
         dtype: torch.dtype = torch.float64,
         seed: int = 0,
     ):
-        """Random (X, x, h0): contracting matrices, or raw gates."""
+        """Draw random (X, x, h0), where X holds contracting matrices or raw gates."""
         draw = partial(
             torch.randn, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
         )
@@ -53,7 +53,7 @@ class Case:
         return [y.to(dtype) for y in (X, draw(*driver), draw(B if S is None else S, n, m))]
 
     def output_like(self, X: Tensor, x: Tensor) -> Tensor:
-        """A tensor of the shape of the outputs."""
+        """Return a tensor with the shape of the outputs."""
         return (
             x.unsqueeze(-1).expand(*x.shape, X.shape[-1] - 1).contiguous() if self.expanded else x
         )
@@ -135,7 +135,7 @@ def bounds(lengths: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
 
 
 def run(scan, inputs, settings, dtype):
-    """Outputs, final states and all gradients of `scan` in `dtype`, as float64."""
+    """Run `scan` in `dtype`; return outputs, final states and all gradients as float64."""
     leaves = [x.to(dtype).requires_grad_() for x in inputs]
     h, final = scan(*leaves, **settings)
     weights = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view(h.shape)

@@ -1,4 +1,8 @@
-"""Shapes are checked, unwritten memory is NaN, one thread, and hypothesis draws the same examples every time."""
+"""Settings of all tests.
+
+Shapes are checked, unwritten memory is NaN, torch uses one thread, and hypothesis draws the same
+examples every time.
+"""
 
 from collections.abc import Iterator
 
@@ -33,7 +37,7 @@ torch.set_num_threads(1)
 
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
-    """Fill `torch.empty` with NaN, so that an output nobody wrote fails; and refuse non-deterministic ops."""
+    """Fill `torch.empty` with NaN to expose unwritten outputs, and forbid non-deterministic ops."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
@@ -48,7 +52,7 @@ def seeded() -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Switch shape checks off: to compile, or to reach the error texts that users see."""
+    """Disable shape checks, for tests that compile or that check the error texts users see."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

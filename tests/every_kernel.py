@@ -1,4 +1,4 @@
-"""Call every compiled scan and layer once at every kind of size, for AddressSanitizer to watch (CONTRIBUTING.md).
+"""Call every compiled scan and layer, for runs under AddressSanitizer (CONTRIBUTING.md).
 
 python tests/every_kernel.py
 """
@@ -41,7 +41,7 @@ NAMES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}
 
 
 def call_scans() -> int:
-    """Every scan but the paper's, which has no kernel, forward and backward in time."""
+    """Call every scan in both directions of time; `hop_scan` has no kernel and is left out."""
     cases = [case for case in CASES if case.name != "hop_scan"]
     for case, (m, n), (B, S, options), reverse in itertools.product(
         cases, SIZES, SETTINGS, (False, True)
@@ -53,7 +53,7 @@ def call_scans() -> int:
 
 
 def call_layers() -> int:
-    """Every layer as one op, keeping gates and not."""
+    """Call every layer as one op, with and without saved gates."""
     choices = list(
         itertools.product((BDLRU, HLRU), SIZES, (False, True), ("softmax", "tanh"), SETTINGS)
     )
@@ -70,7 +70,7 @@ def call_layers() -> int:
 
 
 def call_tables() -> int:
-    """Models whose first layer looks its gates up."""
+    """Call models whose first layer looks up its gates in a table."""
     choices = list(
         itertools.product(
             NAMES.items(), SIZES, ("softmax", "sigmoid", "relu", "tanh", "none"), (1, 3, 8)
@@ -91,7 +91,5 @@ if __name__ == "__main__":
     layer_dispatch.WORTHWHILE = 0
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        print(
-            f"{threads} threads: {call_scans()} scans, {call_layers()} layers, {call_tables()} models",
-            flush=True,
-        )
+        scans, layers, models = call_scans(), call_layers(), call_tables()
+        print(f"{threads} threads: {scans} scans, {layers} layers, {models} models", flush=True)

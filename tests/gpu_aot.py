@@ -1,4 +1,4 @@
-"""Compiling the sweeps ahead of time, without a GPU, and reading what came out: registers, spills, shared memory, instructions."""
+"""Compile the sweeps ahead of time, without a GPU, and measure their use of resources."""
 
 import re
 import subprocess
@@ -24,19 +24,20 @@ TYPES = {"float32": "*fp32", "bfloat16": "*bf16", "float16": "*fp16"}
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 LOOKUPS = ("mask", "cu", "owner", "first")
 STATES = ("h0", "final", "dfinal", "dh0", "ends", "entries")
+# float32 if raw gates are normalised, whatever their dtype: statemix/ops/gated.py
 BESIDE_GATES = (
     "x",
     "h",
     "dh",
     "dx",
     "lags",
-)  # float32 where raw gates are normalised, whatever these are: statemix/ops/gated.py
+)
 ABSENT = {"forward": (), "backward": ("lags", "ends"), "summarise": (), "join": ()}
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One sweep for one target: what is compiled in, and which optional tensors it has."""
+    """One sweep for one target, with its compile-time settings and its optional tensors."""
 
     sweep: str
     block: bool
@@ -62,7 +63,10 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Resources:
-    """What the compiler made of a kernel; `instructions` is those of the main loop for each entry of a row, in each lane."""
+    """Resources of a compiled kernel.
+
+    `instructions` counts those of the main loop, per lane and per entry of a row.
+    """
 
     registers: int
     spills: int
@@ -71,7 +75,7 @@ class Resources:
 
 
 def constants(kernel: Kernel) -> dict[str, object]:
-    """Every constexpr of the kernel, from the plan it would have."""
+    """Collect every constexpr of the kernel, from the plan that the dispatch would choose."""
     plan = make_plan(
         1,
         1,
@@ -182,7 +186,7 @@ def amd(compiled, entries: int) -> Resources:
 def longest_loop(
     lines: list[str], label: re.Pattern[str], jump: re.Pattern[str], instruction: re.Pattern[str]
 ) -> int:
-    """Instructions of the longest loop without another one inside it: from a label to the jump back to it."""
+    """Count the instructions of the longest innermost loop, from a label to the jump back to it."""
     seen: dict[str, int] = {}
     loops: list[tuple[int, int]] = []
     for i, line in enumerate(lines):

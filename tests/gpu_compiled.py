@@ -1,7 +1,8 @@
-"""The Triton scans compiled ahead of time for three GPUs: nothing spilt, no shared memory, and no more than the recorded budget.
+"""Compile the Triton scans ahead of time for three GPUs, and check their use of resources.
 
-Run by tests/test_gpu.py and `make test-gpu`, in a process without Triton's interpreter.  `python tests/gpu_compiled.py` measures anew and
-writes the table, tests/gpu_budget.json.
+No kernel may spill registers, use shared memory, or exceed the budget recorded in
+tests/gpu_budget.json. tests/test_gpu.py and `make test-gpu` run these tests in a process without
+Triton's interpreter. `python tests/gpu_compiled.py` measures all kernels and rewrites the budget.
 """
 
 import json
@@ -15,7 +16,7 @@ from gpu_aot import ABSENT, Kernel, Resources, measure
 
 if os.environ.get("TRITON_INTERPRET") == "1":
     raise RuntimeError(
-        "Run these tests by `make test-gpu`: the compiler needs TRITON_INTERPRET unset."
+        "Run these tests with `make test-gpu`: the compiler needs TRITON_INTERPRET unset."
     )
 
 TABLE = Path(__file__).with_name("gpu_budget.json")
@@ -63,10 +64,11 @@ FAST = {
     str(Kernel(sweep, block, 2, "sm_90"))
     for sweep, block in product(("forward", "backward"), (True, False))
 }
+# Registers, and instructions per gate, on sm_90 with bfloat16 gates.
 LIMITS = {
     "forward": (64, 18),
     "backward": (96, 34),
-}  # registers, and instructions for each gate, on sm_90 with bfloat16 gates
+}
 
 
 def read_table() -> dict[str, Resources]:
@@ -89,7 +91,7 @@ def test_within_budget(kernel):
         f"{kernel}: {found.registers} registers, {budget.registers} before"
     )
     assert found.instructions <= budget.instructions, (
-        f"{kernel}: {found.instructions} instructions a gate, {budget.instructions} before"
+        f"{kernel}: {found.instructions} instructions per gate, {budget.instructions} before"
     )
 
 

@@ -1,10 +1,11 @@
-"""Two oracles that share nothing with the library: a dense solve, and a loop of autograd's own.
+"""Two oracles that share no code with the library: a dense solve, and a loop with autograd.
 
 The dense solve writes all T steps as one linear system in float64,
 
-    (I - L) h = b + (what h0 contributes),
+    (I - L) h = b + (the contribution of h0),
 
-with A[t] one block below the diagonal.  The loop is the definition, differentiated by autograd.
+where L holds A[t] one block below the diagonal. The loop is the definition, and autograd
+differentiates it.
 """
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 
 def dense_block(A: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-    """h and the final state of h[t] = A[t] h[t-1] + b[t], by one solve a block."""
+    """Compute h and the final state of h[t] = A[t] h[t-1] + b[t], with one solve per block."""
     B, T, n, m = b.shape
     if T == 0:
         return b.clone(), h0.clone()
@@ -30,7 +31,7 @@ def dense_block(A: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dense_companion(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-    """h and the last m outputs of h[t] = Σ_i a_i[t] h[t-i] + b[t], by one banded solve a channel."""
+    """Compute h and the last m outputs of h[t] = Σ_i a_i[t] h[t-i] + b[t], channel by channel."""
     (B, T, n), m = b.shape, a.shape[-1]
     a, b, h0 = (x.double() for x in (a, b, h0))
     h, final = torch.empty_like(b), torch.empty_like(h0)
@@ -49,7 +50,7 @@ def dense_companion(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loop_block(A: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-    """The definition, in the dtype of its inputs, for autograd to differentiate."""
+    """Compute the definition as a loop, in the dtype of the inputs; autograd differentiates it."""
     h, out = h0, []
     for A_t, b_t in zip(A.unbind(1), b.unbind(1), strict=True):
         h = torch.einsum("bnij,bnj->bni", A_t, h) + b_t
@@ -58,7 +59,7 @@ def loop_block(A: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loop_companion(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-    """The definition with a history that grows at the front, for autograd to differentiate."""
+    """Compute the definition as a loop with the newest output first; autograd differentiates it."""
     m = a.shape[-1]
     history, out = list(h0.unbind(-1)), []
     for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
@@ -71,7 +72,7 @@ def loop_companion(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loop_observer(a: Tensor, b: Tensor, s0: Tensor) -> tuple[Tensor, Tensor]:
-    """s_i = a_i s_1 + s_{i+1}, plus b at i = 1; returns s_1 and the final s."""
+    """Compute s_i = a_i s_1 + s_{i+1}, plus b at i = 1; return s_1 and the final s."""
     s, out = list(s0.unbind(-1)), []
     for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
         above = [*s[1:], torch.zeros_like(s[0])]
@@ -82,7 +83,7 @@ def loop_observer(a: Tensor, b: Tensor, s0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loop_states(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
-    """The controller form, with the last m outputs at every step."""
+    """Compute the controller form; return the last m outputs at every step."""
     s, out = h0, []
     for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
         s = torch.cat([((a_t * s).sum(-1) + b_t).unsqueeze(-1), s[..., :-1]], -1)
@@ -91,7 +92,7 @@ def loop_states(a: Tensor, b: Tensor, h0: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def loop_observer_states(a: Tensor, b: Tensor, s0: Tensor) -> tuple[Tensor, Tensor]:
-    """The observer form, with its whole state at every step."""
+    """Compute the observer form; return its full state at every step."""
     s, out = s0, []
     for a_t, b_t in zip(a.unbind(1), b.unbind(1), strict=True):
         shifted = torch.cat([s[..., 1:], torch.zeros_like(s[..., :1])], -1)

@@ -1,4 +1,4 @@
-"""Several ranks on this machine: spawn them, let each do the same thing, and bring home what went wrong."""
+"""Run the same function on several local ranks, and report their errors."""
 
 import traceback
 from collections.abc import Callable
@@ -13,7 +13,7 @@ TIMEOUT = timedelta(seconds=60)
 
 
 def on_ranks(count: int, work: Callable[..., None], directory: Path, *arguments: object) -> None:
-    """Call `work(rank, count, *arguments)` in `count` processes that form a gloo group; raise what any of them raised."""
+    """Call `work(rank, count, *arguments)` in `count` processes of a gloo group; raise errors."""
     directory.mkdir(parents=True, exist_ok=True)
     mp.spawn(_enter, (count, work, str(directory / "store"), arguments), nprocs=count, join=True)
 
@@ -33,7 +33,7 @@ def _enter(
 
 
 def attempt(check: Callable[[], None]) -> str:
-    """The traceback of what `check` raised, or nothing."""
+    """Call `check`; return the traceback of its error, or an empty string."""
     try:
         check()
     except Exception:

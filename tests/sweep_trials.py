@@ -1,12 +1,12 @@
-"""Trials of sweeps that are killed, or that share a ledger, with runs that only sleep.
+"""Stress trials of sweeps that are killed or share a ledger; their runs sleep instead of training.
 
     python tests/sweep_trials.py kill 50
     python tests/sweep_trials.py share 50
 
-A trial forks its sweeps, and these their workers, so that nothing is imported again. Each run holds
-a lock that the package does not know, which shows whether two processes are in one cell at once.
-Every trial must end with one line for each cell, and the last sweep of a trial with exit code 0.
-The program prints what was wrong, as a list of trials.
+A trial forks its sweeps, which fork their workers, so that nothing is imported again. Each run
+holds a lock of the test, which detects two processes in the same cell. Every trial must end with
+one ledger line for each cell, and its last sweep must exit with code 0. The program prints the
+trials that failed.
 """
 
 import fcntl
@@ -37,7 +37,7 @@ def note(folder, word, id_):
 
 
 def noted(folder, word):
-    """(id, process) of all lines of the log that begin with `word`."""
+    """Read (id, process) from all log lines that start with `word`."""
     lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
     return [tuple(line.split()[1:]) for line in lines if line.startswith(word)]
 
@@ -60,7 +60,7 @@ def sleep_instead(config, directory, data, report):
 
 
 def start(folder, runs, seconds=SECONDS):
-    """A sweep in a new process, whose exit code is that of the command; it is given 20 seconds."""
+    """Start a sweep in a new process with the exit code of the command, for at most 20 seconds."""
     child = os.fork()
     if child:
         return child
@@ -81,9 +81,9 @@ def exit_code(child):
 
 
 def kill_trial(folder, number):
-    """Kill the parent, its workers, or all in the middle of a run; start again at once.
+    """Kill the parent, its workers, or all of them in the middle of a run; restart at once.
 
-    If the parent is killed, its workers would go on for a minute in every other trial.
+    If the parent is killed, its workers would continue for a minute in every other trial.
     """
     killed = KILLED[number % 3]
     first = start(folder, "runs", 60 if number % 2 and killed != "worker" else SECONDS)
@@ -101,13 +101,13 @@ def kill_trial(folder, number):
 
 
 def share_trial(folder, number):
-    """Start two sweeps with one ledger at once, in the same or in different directories."""
+    """Start two sweeps at once with the same ledger, in the same or in different directories."""
     sweeps = [start(folder, "runs"), start(folder, "others" if number % 2 else "runs")]
     return [exit_code(child) for child in sweeps]
 
 
 def look(folder, codes, *, killed):
-    """What is wrong after a trial."""
+    """List what is wrong after a trial."""
     entries, complaints = Ledger(folder / "ledger.jsonl").read()
     lines = Counter(entry.id for entry in entries if entry.status == "done")
     trained = Counter(id_ for id_, _ in noted(folder, "trained"))

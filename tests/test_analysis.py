@@ -33,7 +33,7 @@ from statemix.tasks.groups import elements
 LOUD = 60.0  # a raw gate so large that the others vanish
 
 
-def layer_with_loud_gates(make, d=6, scale=3.0, gate="softmax"):
+def layer_with_large_gates(make, d=6, scale=3.0, gate="softmax"):
     torch.manual_seed(0)
     layer = make(d, gate).double()
     with torch.no_grad():
@@ -51,7 +51,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("gate", ["softmax", "tanh"])
 def test_duality(name, gate):
-    layer = layer_with_loud_gates(LAYERS[name], gate=gate)
+    layer = layer_with_large_gates(LAYERS[name], gate=gate)
     x = torch.randn(2, 9, 6, dtype=torch.float64)
     n, m = layer.state_shape
     values = layer.W_v(x).unflatten(2, (n, -1))
@@ -67,11 +67,11 @@ def test_duality(name, gate):
 @pytest.mark.parametrize("m", [2, 3, 5])
 def test_attention_of_a_block_mixes_but_that_of_a_channel_does_not(m):
     x = torch.randn(1, 6, 6, dtype=torch.float64)
-    block = layer_attention(layer_with_loud_gates(LAYERS[f"bdlru m{m}"]), x)
+    block = layer_attention(layer_with_large_gates(LAYERS[f"bdlru m{m}"]), x)
     assert (block[0, 0, 3, 1].abs() > 1e-12).all()  # states see all inputs of their block
-    single = layer_attention(layer_with_loud_gates(LAYERS["bdlru m1"]), x)
+    single = layer_attention(layer_with_large_gates(LAYERS["bdlru m1"]), x)
     assert single.shape[-2:] == (1, 1)
-    channel = layer_attention(layer_with_loud_gates(LAYERS[f"hlru m{m}"]), x)
+    channel = layer_attention(layer_with_large_gates(LAYERS[f"hlru m{m}"]), x)
     assert not channel[..., 1:].any()  # the input enters only the first row
 
 
@@ -89,7 +89,7 @@ def test_closed_form_for_blocks_of_two():
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5])
 def test_spectra_agree_with_numpy(m):
-    layer = layer_with_loud_gates(LAYERS[f"hlru m{m}"])
+    layer = layer_with_large_gates(LAYERS[f"hlru m{m}"])
     x = torch.randn(2, 5, 6, dtype=torch.float64)
     found = eigenvalues(transitions(layer, x)).numpy()
     gates = (
@@ -103,7 +103,7 @@ def test_spectra_agree_with_numpy(m):
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_spectral_radii_stay_within_the_bound(name):
-    layer = layer_with_loud_gates(LAYERS[name])
+    layer = layer_with_large_gates(LAYERS[name])
     x = torch.randn(3, 7, 6, dtype=torch.float64)
     spectrum, bound = Spectrum(eigenvalues(transitions(layer, x))), radius_bound(layer, x)
     assert (spectrum.radii.amax(-1) <= bound + 1e-12).all()
@@ -132,7 +132,7 @@ def gates_of(matrix, m):
 
 
 def test_transitions_that_each_block_size_can_represent():
-    """One state can neither flip nor rotate, two can flip (λ = −1), three can rotate by 120°."""
+    """One state can neither flip nor rotate; two can flip (λ = −1); three can rotate by 120°."""
 
     def random(m):
         return eigenvalues(

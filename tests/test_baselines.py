@@ -60,7 +60,7 @@ def pick(state, row):
 
 
 @EACH
-def test_forward_equals_step_by_step(make):
+def test_forward_equals_stepping(make):
     mixer, x = build(make), torch.randn(2, 70, D, dtype=torch.float64)
     y, final = mixer(x)
     state, outputs = None, []
@@ -118,7 +118,7 @@ PADDED = {
 
 @pytest.mark.parametrize("mask", PADDED.values(), ids=PADDED)
 @EACH
-def test_values_at_masked_steps_reach_no_output_or_gradient(make, mask):
+def test_values_at_masked_steps_affect_no_output_or_gradient(make, mask):
     mixer, x = build(make), torch.randn(3, 9, D, dtype=torch.float64)
 
     def everything(fill):

@@ -1,4 +1,4 @@
-"""Laws of the block recurrence alone, and both recurrences against a dense solve."""
+"""Laws of the block recurrence, and both recurrences against a dense solve."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_companion_equals_dense_solve(B, T, n, m, seed):
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 16])
 @pytest.mark.parametrize("scan", [block_scan, hop_scan], ids=["block_scan", "hop_scan"])
 def test_odd_sizes(scan, T, m):
-    """Lengths and block sizes that no vector width divides, blocks too."""
+    """Lengths, block sizes and numbers of blocks that no vector width divides."""
     n = {1: 20, 2: 3, 3: 8, 5: 1, 7: 3, 16: 1}[m]
     inputs = [x.requires_grad_() for x in block_inputs(2, T, n, m, seed=T + m)]
     h, final = scan(*inputs)
@@ -88,7 +88,7 @@ def test_zero_identity_and_diagonal(scan, T, n, m, seed):
 
 
 def test_matrix_carries_column_into_row():
-    """A[..., i, j] carries h[j] into h[i]: a matrix that is not symmetric tells the two apart."""
+    """A[..., i, j] carries h[j] into h[i]; with an asymmetric matrix, a transpose would show."""
     A = torch.tensor([[0.0, 2.0], [0.0, 0.0]]).view(1, 1, 1, 2, 2)
     h, final = block_scan(A, torch.zeros(1, 1, 1, 2), torch.tensor([[[1.0, 10.0]]]))
     assert h.flatten().tolist() == [20.0, 0.0]
@@ -96,7 +96,7 @@ def test_matrix_carries_column_into_row():
 
 
 def test_time_runs_forward():
-    """The matrix of step t multiplies the state of step t - 1, and b enters after it."""
+    """The matrix of step t multiplies the state of step t - 1, and then b is added."""
     A = torch.tensor([3.0, 5.0]).view(1, 2, 1, 1, 1)
     b = torch.tensor([1.0, 7.0]).view(1, 2, 1, 1)
     h, _ = block_scan(A, b, torch.full((1, 1, 1), 2.0))
@@ -134,7 +134,7 @@ def test_stepping_equals_scanning(T, m, seed):
 
 @pytest.mark.parametrize("case", PLAIN, ids=str)
 def test_strided_and_expanded_inputs(case: Case):
-    """Transposed, sliced and expanded tensors give what their contiguous copies give."""
+    """Transposed, sliced and expanded tensors give the results of their contiguous copies."""
     X, x, h0 = case.inputs(2, 6, 3, 4)
     contiguous = case.scan(X, x, h0)
     strided = [y.transpose(0, 1).contiguous().transpose(0, 1) for y in (X, x, h0)]
@@ -145,7 +145,7 @@ def test_strided_and_expanded_inputs(case: Case):
     )
 
 
-def test_inputs_are_left_alone():
+def test_inputs_are_not_modified():
     for case in PLAIN:
         inputs = case.inputs(1, 5, 2, 3, S=2)
         before = [x.clone() for x in inputs]

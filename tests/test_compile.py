@@ -1,4 +1,4 @@
-"""torch.compile in one graph for all sizes, and torch.export."""
+"""torch.compile with one graph for all sizes, and torch.export."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ LAYERS = {
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():
-    """Compiled graphs are not shared between tests, and inductor may use memory as it likes."""
+    """Clear compiled graphs, and allow inductor to use non-deterministic ops."""
     torch._dynamo.reset()
     torch.use_deterministic_algorithms(False)
 
@@ -44,7 +44,7 @@ def test_one_graph_for_all_sizes(case: Case):
 
 
 @pytest.mark.parametrize("case", [PLAIN[0], PLAIN[1], PLAIN[2], GATED_BLOCK[0]], ids=str)
-def test_packed_masked_reverse(case: Case):
+def test_packed_masked_and_reversed(case: Case):
     compiled = torch.compile(case.scan, fullgraph=True, dynamic=True, backend="aot_eager")
     for lengths in ([3, 0, 4], [2, 3, 1, 2]):
         T = sum(lengths)
@@ -57,24 +57,23 @@ def test_packed_masked_reverse(case: Case):
 
 
 @pytest.mark.parametrize("case", PLAIN[:2], ids=str)
-def test_bad_bounds_fail_in_compiled_code_too(case: Case):
+def test_bad_bounds_raise_in_compiled_code(case: Case):
     compiled = torch.compile(case.scan, fullgraph=True, dynamic=True, backend="aot_eager")
     A, b, _ = PLAIN[0].inputs(1, 5, 2, 2)
     with pytest.raises(ValueError, match="must end at T = 5"):
         compiled(A, b, cu_seqlens=torch.tensor([0, 9]))
 
 
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-)  # inductor's own use of it
-def test_inductor():
+# Inductor itself uses the deprecated function.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+def test_inductor_compiles_a_scan():
     inputs = GATED_BLOCK[0].inputs(2, 9, 3, 2, dtype=torch.float32)
     compiled = torch.compile(GATED_BLOCK[0].scan, fullgraph=True, dynamic=True)
     torch.testing.assert_close(gradients(compiled, inputs), gradients(GATED_BLOCK[0].scan, inputs))
 
 
 def test_compiled_backward_keeps_the_fused_op():
-    """The backward graph holds the backward op, the slot that kernels fill, not its plain decomposition."""
+    """The backward graph contains the backward op, which has kernels, not its decomposition."""
     seen = []
 
     def record(graph, _):
@@ -106,7 +105,7 @@ def test_hop_scan_shares_graphs_between_lengths():
 
 
 def test_hop_scan_compiled_for_several_block_sizes():
-    """A graph for each m: inductor kept the strides of the first in one for all."""
+    """Each m has its own graph; with a shared graph, inductor kept the strides of the first m."""
     compiled = torch.compile(PLAIN[1].scan, fullgraph=True)
     for m in (2, 3, 4):
         inputs = PLAIN[1].inputs(1, 2, 2, m)

@@ -1,4 +1,4 @@
-"""Configs: ids that never change, ranges and help texts that are declared once."""
+"""Configs: ids that never change, ranges of values, and help texts."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ LEDGER = Path(__file__).parents[1] / "results" / "ledger.jsonl"
 CONFIGS = (ModelConfig, LMConfig, RunConfig, LMRunConfig, Execution)
 
 
-def test_every_id_in_the_ledger_is_that_of_its_config():
+def test_ids_in_the_ledger_match_their_configs():
     entries = [json.loads(line) for line in LEDGER.read_text().splitlines()]
     assert len(entries) > 1000
     for entry in entries:
@@ -65,7 +65,7 @@ def test_every_field_has_a_help_text(config):
         (lambda: Execution(parallel="ring"), "Unknown parallel 'ring'. Available: ddp, fsdp"),
     ],
 )
-def test_a_value_out_of_range_is_refused(make, message):
+def test_values_out_of_range_raise(make, message):
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -76,6 +76,6 @@ def test_warm_up_is_a_number_of_steps_or_a_fraction():
     assert LMRunConfig(LMConfig(10), "", warmup=30).warmup_steps(1000) == 30
 
 
-def test_help_needs_no_torch():
+def test_help_does_not_import_torch():
     code = "import sys; import statemix.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

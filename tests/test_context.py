@@ -1,4 +1,4 @@
-"""One sequence over two and four ranks equals one process: outputs, states, and the gradients of everything."""
+"""A sequence shared by two or four ranks gives the outputs, states and gradients of one process."""
 
 import json
 from collections.abc import Callable
@@ -36,7 +36,7 @@ SCANS: dict[str, tuple[Callable[..., Any], Callable[..., Any], bool, bool]] = {
         True,
     ),
 }
-LENGTHS = {2: (1, 7, 64), 4: (3, 10)}  # fewer steps than ranks, and lengths that do not divide
+LENGTHS = {2: (1, 7, 64), 4: (3, 10)}  # some have fewer steps than ranks or do not divide evenly
 KINDS = ("plain", "packed", "masked", "reverse")
 BOUNDS = {1: (0, 0, 1), 3: (0, 1, 1, 3), 7: (0, 3, 3, 7), 10: (0, 1, 9, 9, 10), 64: (0, 5, 40, 64)}
 SCAN_CASES = [
@@ -56,7 +56,7 @@ LAYER_CASES = [f"layer {name}, {ranks} ranks" for name in LAYERS for ranks in LE
 
 @dataclass(frozen=True)
 class Ranks:
-    """The group at work, whose first ranks they are."""
+    """A process group, with this process's rank and the number of ranks."""
 
     group: dist.ProcessGroup
     rank: int
@@ -66,7 +66,7 @@ class Ranks:
         return None if x is None else context.own_part(x, self.group)
 
     def total(self, x: Tensor) -> Tensor:
-        """The sum of each rank's share."""
+        """Sum x over all ranks."""
         x = x.clone()
         dist.all_reduce(x, group=self.group)
         return x
@@ -101,7 +101,7 @@ def check_scan(ranks: Ranks, name: str, T: int, kind: str) -> None:
     h_own, final_own = own_scan(*own, group=ranks.group, **extra)
     torch.testing.assert_close(h_own, ranks.own(h.detach()))
     torch.testing.assert_close(final_own, final.detach())
-    # Each rank's loss: its own outputs, and a share of the final state that is its own too.
+    # The loss of each rank uses its outputs and a rank-dependent share of the final state.
     share = 2.0 * (ranks.rank + 1) / (ranks.size * (ranks.size + 1))
     loss = (h_own * ranks.own(weights[0])).sum() + share * (final_own * weights[1]).sum()
     dX, dx, dh0 = torch.autograd.grad(loss, own)
@@ -111,7 +111,7 @@ def check_scan(ranks: Ranks, name: str, T: int, kind: str) -> None:
 
 
 def check_layer(ranks: Ranks, name: str) -> None:
-    """Two calls in a row, states handed on in one graph, packed and plain; gradients of weights and inputs."""
+    """Compare outputs, states and gradients of plain, chained and packed calls in one graph."""
     torch.manual_seed(0)
     layer = LAYERS[name]().double()
     x = torch.randn(1, 11, 6).double()
@@ -127,8 +127,8 @@ def check_layer(ranks: Ranks, name: str) -> None:
             [x_own, *layer.parameters()],
         )
 
-    whole = x.clone().requires_grad_()
-    outputs, states, leaves = run(whole)
+    inputs = x.clone().requires_grad_()
+    outputs, states, leaves = run(inputs)
     w = torch.randn_like(outputs)
     expected = torch.autograd.grad((outputs * w).sum() + (states**2).sum(), leaves)
     share_sequences(layer, ranks.group)
@@ -144,7 +144,7 @@ def check_layer(ranks: Ranks, name: str) -> None:
 
 
 def check_bfloat16(ranks: Ranks) -> None:
-    """Outputs come in the inputs' dtype, states in float32, as from one process."""
+    """Outputs have the inputs' dtype and states are float32, as in one process."""
     torch.manual_seed(0)
     gates, v = torch.randn(2, 9, 2, 3, 4).bfloat16(), torch.randn(2, 9, 2, 3).bfloat16()
     h, final = gated_block_scan(gates, v)
@@ -158,7 +158,7 @@ def check_bfloat16(ranks: Ranks) -> None:
 
 
 def check_wrong_part(ranks: Ranks) -> None:
-    """A part of the wrong length is refused by the rank that holds it, before anybody waits for anybody."""
+    """A rank with a part of the wrong length raises an error before any communication."""
     with pytest.raises(
         ValueError,
         match=rf"Rank {ranks.rank} of {ranks.size} must hold the steps .* of the 8 .* got 3",
@@ -194,7 +194,7 @@ def work(rank: int, count: int, out: str) -> None:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
-    """What each of four ranks found, case by case."""
+    """Collect the reports of four ranks, one entry for each case."""
     directory = tmp_path_factory.mktemp("ranks")
     on_ranks(4, work, directory, str(directory))
     return [json.loads((directory / f"{rank}.json").read_text()) for rank in range(4)]
@@ -208,7 +208,7 @@ def reports(tmp_path_factory):
         *(f"{what}, {size} ranks" for what in ("bfloat16", "wrong part") for size in LENGTHS),
     ],
 )
-def test_ranks_together_are_one_process(reports, case):
+def test_ranks_match_one_process(reports, case):
     found = [report[case] for report in reports if case in report]
     assert len(found) == (2 if "2 ranks" in case else 4)
     assert not any(found), "\n".join(found)

@@ -1,6 +1,7 @@
-"""The compiled CPU scans against the plain ones: every size, gate function and setting, one thread and two.
+"""The compiled CPU scans against plain torch: all sizes, gate functions, settings, 1 and 2 threads.
 
-float64 always takes the plain path, which the other tests hold against the oracles; float32 takes the kernels.
+float32 uses the kernels.  float64 always uses plain torch, which other tests compare with the
+oracles.
 """
 
 import ctypes
@@ -34,11 +35,12 @@ SIZES = [
     (16, 8),
     (17, 11),
 ]
+# For gate functions other than softmax: specialised, with a remainder, and generic.
 FEW_SIZES = [
     (1, 3),
     (4, 9),
     (11, 8),
-]  # for gate functions beyond softmax: specialised, with a tail, and generic
+]
 SETTINGS = {
     "plain": (3, None, {}),
     "masked reverse": (2, None, {"mask": random_mask(2, 13, 4), "reverse": True}),
@@ -60,7 +62,7 @@ def threads(request):
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
-def test_kernel_is_the_plain_scan(case: Case, settings, threads):
+def test_kernels_match_the_plain_scan(case: Case, settings, threads):
     B, S, options = settings
     for m, n in SIZES if case in EACH_SCAN else FEW_SIZES:
         inputs = [x.float() for x in case.inputs(B, 13, n, m, S=S, seed=m)]
@@ -74,7 +76,7 @@ def test_kernel_is_the_plain_scan(case: Case, settings, threads):
 @pytest.mark.parametrize("m", [1, 4, 8, 11, 16])
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
 def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, m):
-    """In float32, against float64, the kernel errs at most twice as much as the definition run by torch."""
+    """The float32 error of a kernel is at most twice that of the definition in torch."""
     inputs = [x.float() for x in case.inputs(4, 65, 20, m, seed=m)]
     if "none" in case.name:  # raw gates must contract, or states overflow
         inputs[0] /= 4 * m
@@ -90,7 +92,7 @@ def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, m):
 
 @pytest.mark.parametrize("case", [case for case in EACH_SCAN if case.name != "hop_scan"], ids=str)
 @pytest.mark.parametrize("B", [1, 2, 3])
-def test_threads_change_no_bit(case: Case, B):
+def test_results_do_not_depend_on_threads(case: Case, B):
     inputs = case.inputs(B, 300, 40, 4)
     one = run(case.scan, inputs, {}, torch.float32)
     torch.set_num_threads(2)
@@ -115,7 +117,7 @@ def test_nan_and_inf_propagate_as_in_plain_torch(case: Case, where, poison):
 
 @pytest.mark.parametrize("bits", [0x7FC00001, 0x7FC000FF, 0x7FC001FF, 0x7F800155])
 @pytest.mark.parametrize("case", [case for case in KERNEL_CASES if case.gated], ids=str)
-def test_nan_stays_nan_whatever_its_bits(case: Case, bits):
+def test_every_nan_bit_pattern_stays_nan(case: Case, bits):
     inputs = [x.float() for x in case.inputs(2, 7, 9, 3)]
     inputs[0][0, 3, 4] = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
     expected, _ = case.scan(*[x.double() for x in inputs])
@@ -123,8 +125,8 @@ def test_nan_stays_nan_whatever_its_bits(case: Case, bits):
 
 
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
-def test_one_closed_gate_is_finite(case: Case):
-    """A single −inf among raw gates closes that gate and nothing else."""
+def test_one_closed_gate_gives_finite_states(case: Case):
+    """A raw gate of −inf closes that gate only."""
     if not case.gated or not any(f"[{gate}]" in case.name for gate in ("softmax", "sigmoid")):
         return
     inputs = [x.float() for x in case.inputs(2, 7, 9, 3)]
@@ -148,7 +150,7 @@ def test_strided_and_expanded_inputs_in_float32():
         )
 
 
-def test_sizes_above_the_largest_take_the_plain_path():
+def test_sizes_above_the_maximum_use_plain_torch():
     case = CASES[0]
     m = LIBRARY.max_size + 1
     inputs = case.inputs(1, 2, 1, m)
@@ -160,7 +162,7 @@ def test_sizes_above_the_largest_take_the_plain_path():
     )
 
 
-def test_every_scan_has_its_kernel():
+def test_every_scan_has_a_kernel():
     names = ("block_scan", "companion_scan", "gated_block_scan", "gated_companion_scan")
     for name in names:
         assert (
@@ -170,8 +172,8 @@ def test_every_scan_has_its_kernel():
         )
 
 
-def test_switched_off_the_layer_gives_the_same():
-    """The same weights give the same outputs in a process without kernels."""
+def test_outputs_are_the_same_without_kernels():
+    """The same weights give the same outputs in a process that disables kernels."""
     code = """
 import torch
 from statemix import BDLRU
@@ -193,15 +195,16 @@ print(len(KERNELS), layer(torch.randn(2, 30, 8))[0].double().sum().item(), sep="
 @pytest.mark.parametrize("m", [1, 3, 4, 9])
 @pytest.mark.parametrize("gate", ["odds", "tanh"])
 def test_lanes_need_no_alignment(block, m, gate):
-    """Gates in the order of lanes may begin at any float, as a slice of a tensor does."""
+    """Gates in lane order may start at any float, as in a slice of a tensor."""
     T, n, rows = 5, 11, m if block else 1
     tile = rows * (m + 1 if gate == "odds" else m + 2)
+    # The widths of gates, h, dh and dgates, with two groups per step.
     widths = [
         2 * tile * 8,
         2 * m * 8,
         2 * m * 8,
         2 * tile * 8,
-    ]  # gates, h, dh and dgates, two groups a step
+    ]
     state, bounds_ = torch.zeros(1, n, m), torch.tensor([0, T])
     values = [torch.randn(T * width) for width in widths]
     results = []

@@ -1,4 +1,4 @@
-"""Text to tokens and back: every source, complete documents, nothing lost or overwritten."""
+"""Text to tokens and back: all sources, complete documents, and no overwritten files."""
 
 import gzip
 import json
@@ -77,11 +77,11 @@ def test_rows_of_parquet_are_documents(tmp_path):
     (tmp_path / "cut.parquet").write_bytes((tmp_path / "rows.parquet").read_bytes()[:100])
     with pytest.raises(ValueError, match=r"cut.parquet is not a Parquet file, or was cut short"):
         list(open_source(str(tmp_path / "cut.parquet")).read())
-    whole = (tmp_path / "rows.parquet").read_bytes()
-    (tmp_path / "pages.parquet").write_bytes(whole[:4] + b"\xff" * 150 + whole[154:])
+    full = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "pages.parquet").write_bytes(full[:4] + b"\xff" * 150 + full[154:])
     with pytest.raises(ValueError, match=r"pages.parquet is damaged or cut short: "):
         list(open_source(str(tmp_path / "pages.parquet")).read())
-    (tmp_path / "footer.parquet").write_bytes(whole[:-100] + b"\xff" * 80 + whole[-20:])
+    (tmp_path / "footer.parquet").write_bytes(full[:-100] + b"\xff" * 80 + full[-20:])
     with pytest.raises(ValueError, match=r"footer.parquet is not a Parquet file, or was cut short"):
         list(open_source(str(tmp_path / "footer.parquet")).read())
 
@@ -228,9 +228,8 @@ def test_tokens_decode_to_the_original_bytes(tmp_path, shard_tokens):
         for shard in split.shards:
             assert shard.tokens[0] == shard.tokens[-1] == meta.eot
             assert (shard.tokens[shard.starts] == meta.eot).all()
-            assert (shard.tokens == meta.eot).sum() == len(
-                shard.starts
-            ) + 1  # a literal <|endoftext|> in the text is text
+            # A literal <|endoftext|> in a document is encoded as text.
+            assert (shard.tokens == meta.eot).sum() == len(shard.starts) + 1
 
 
 def test_the_same_documents_are_held_out_every_time(tmp_path):
@@ -291,18 +290,18 @@ def test_the_training_split_is_never_empty(tmp_path, documents, share):
 def test_a_tokenizer_neither_truncates_nor_pads(tmp_path, data, monkeypatch):
     import tokenizers
 
-    def cutting():
+    def truncating():
         tokenizer = tokenizers.Tokenizer.from_file(str(data.tokenizer))
         tokenizer.enable_truncation(8)
         tokenizer.enable_padding(length=64)
         return tokenizer
 
-    tokenizer, text = cutting(), "the cat sees a dog at night. " * 9
-    tokenizer.save(str(tmp_path / "cutting.json"))
-    whole = load_tokenizer(str(data.tokenizer)).encode(text).ids
+    tokenizer, text = truncating(), "the cat sees a dog at night. " * 9
+    tokenizer.save(str(tmp_path / "truncating.json"))
+    full = load_tokenizer(str(data.tokenizer)).encode(text).ids
     assert (
-        load_tokenizer(str(tmp_path / "cutting.json")).encode(text).ids
-        == whole
+        load_tokenizer(str(tmp_path / "truncating.json")).encode(text).ids
+        == full
         != tokenizer.encode(text).ids
     )
 
@@ -310,7 +309,7 @@ def test_a_tokenizer_neither_truncates_nor_pads(tmp_path, data, monkeypatch):
         from_pretrained = staticmethod(lambda name: tokenizer)
 
     monkeypatch.setattr(tokenizers, "Tokenizer", Hub)
-    assert load_tokenizer("somebody/cutting").encode(text).ids == whole
+    assert load_tokenizer("somebody/truncating").encode(text).ids == full
 
 
 def test_tokenizer_ids_may_have_gaps(tmp_path, data):
@@ -332,8 +331,8 @@ def test_tokenizer_ids_may_have_gaps(tmp_path, data):
     assert (meta.vocab, meta.dtype) == (70_001, "<u4")
 
 
-def test_texts_of_equal_size_have_different_hashes(tmp_path):
-    """The hashes distinguish them; old data without hashes can be read and keeps its digest."""
+def test_texts_of_equal_size_have_different_digests(tmp_path):
+    """Digests include hashes of the text; old data without hashes keeps its digest."""
     from statemix.lm.step import FIRST_DIGESTS, digest
 
     found = []
@@ -414,8 +413,8 @@ def test_windows_cover_a_split_once(tmp_path):
             targets, np.concatenate([shard.tokens[1:] for shard in split.shards])
         )
         windows = [split.window(i, length) for i in range(split.count(length))]
-        whole = [piece for piece in pieces if len(piece.tokens) == length + 1]
-        for ours, theirs in zip(windows, whole, strict=True):
+        full = [piece for piece in pieces if len(piece.tokens) == length + 1]
+        for ours, theirs in zip(windows, full, strict=True):
             np.testing.assert_array_equal(ours.tokens, theirs.tokens)
             np.testing.assert_array_equal(ours.starts, theirs.starts)
     assert sum(len(piece.tokens) - 1 for piece in split.pieces(64, limit=100)) == 100
@@ -453,20 +452,20 @@ def test_steps_read_every_window_once_per_epoch():
     read = np.concatenate([windows_of_step(step, batch, count, seed=3) for step in range(5)])
     assert sorted(read[:10]) == sorted(read[10:]) == list(range(10))
     assert list(read[:10]) != list(read[10:])
-    assert list(windows_of_step(2, batch, count, seed=3)) == list(
-        read[8:12]
-    )  # a function of the step alone, also across epochs
+    # The windows depend on the step only, even if its batch crosses epochs.
+    assert list(windows_of_step(2, batch, count, seed=3)) == list(read[8:12])
     assert list(epoch_order(0, 0, 10)) != list(epoch_order(1, 0, 10))
 
 
 def test_errors_name_damaged_data(tmp_path):
     data = little_data(tmp_path)
     shard = data.directory / "train-00000.bin"
-    whole = shard.read_bytes()
-    shard.write_bytes(whole[:-2])
+    full = shard.read_bytes()
+    shard.write_bytes(full[:-2])
     with pytest.raises(
         ValueError,
-        match=r"train-00000.bin is truncated or damaged: expected [\d,]+ bytes, got [\d,]+. Copy it again",
+        match=r"train-00000.bin is truncated or damaged: expected [\d,]+ bytes, got [\d,]+. "
+        r"Copy it again",
     ):
         data.split("train")
     shard.unlink()
@@ -475,7 +474,7 @@ def test_errors_name_damaged_data(tmp_path):
     with pytest.raises(ValueError, match="Unknown split 'test'. Available: train, validation"):
         data.split("test")
     starts = np.fromfile(data.directory / "train-00000.docs", "<i8")
-    shard.write_bytes(whole)
+    shard.write_bytes(full)
     starts[::-1].tofile(data.directory / "train-00000.docs")
     with pytest.raises(
         ValueError, match="train-00000.docs is damaged: the starts of documents must be increasing"

@@ -1,4 +1,4 @@
-"""The demo at a small size: it trains, prints, and writes one self-contained page."""
+"""The demo at a small size: it trains, prints a summary, and writes one self-contained page."""
 
 import re
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_page_marks_solved_tasks_and_escapes_text(tmp_path):
 
 @pytest.mark.parametrize("cls", [BDLRU, HLRU])
 def test_transitions_match_the_layer(cls):
-    """Without input, a step multiplies the state by its transition."""
+    """With zero input values, a step multiplies the state by its transition."""
     layer = cls(4, 3, 2).double()
     torch.nn.init.normal_(layer.W_g.weight)
     torch.nn.init.zeros_(layer.W_v.weight)

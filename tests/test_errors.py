@@ -1,4 +1,4 @@
-"""Bad input: the error names the thing, the expectation and the value."""
+"""Invalid input: the error names the argument, the expectation and the value."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Language models in sweeps: models that match, runs that are recorded once."""
+"""Language models in sweeps: models of equal size, and one record per run."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def cells():
 
 @pytest.fixture
 def sweep(tmp_path):
-    """The command that sweeps over four small language models, and its ledger."""
+    """A command that sweeps over four small language models, and its ledger."""
     data = little_data(tmp_path / "data")
     path = tmp_path / "small.py"
     path.write_text(SMALL.format(vocab=data.meta.vocab, text=digest(data)))
@@ -37,7 +37,7 @@ def sweep(tmp_path):
     return [*command, "--data", str(data.directory.parent)], ledger
 
 
-def test_models_of_a_panel_have_as_many_parameters():
+def test_models_of_a_panel_have_equal_numbers_of_parameters():
     cells = load_places(Path(__file__).parents[1] / "experiments" / "lm_small.py")
     assert len({cell.config.id for cell in cells}) == len(cells) == 11 * 4 + 5 * 2 + 11 * 2 + 1
     sizes = [

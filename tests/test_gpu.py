@@ -1,7 +1,7 @@
 """The Triton scans without a GPU.
 
-Two suites run in separate processes: one with Triton's interpreter, one with its compiler.  This
-file also tests what needs neither.  `make test-gpu` runs both suites in full.  On a machine with a
+Two suites run in separate processes: one with Triton's interpreter, one with its compiler. This
+file also tests what needs neither. `make test-gpu` runs both suites in full. On a machine with a
 GPU, the comparisons also run on the GPU.
 """
 
@@ -165,7 +165,8 @@ def test_a_missing_triton_warns_once(monkeypatch):
     call = ScanCall(Recurrence.BLOCK, "softmax", X, x, h0)
     with pytest.warns(
         UserWarning,
-        match=r"Triton is not installed; pip install 'statemix\[gpu\]'. Plain torch computes this scan instead",
+        match=r"Triton is not installed; pip install 'statemix\[gpu\]'. Plain torch computes "
+        r"this scan instead",
     ):
         assert not gpu.supports(call, "forward")
     assert not gpu.supports(call, "forward")

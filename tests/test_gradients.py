@@ -1,4 +1,4 @@
-"""First and second derivatives in float64, states included, and what the registered ops promise torch."""
+"""First and second derivatives in float64, including states, and properties of registered ops."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ SETTINGS = {
         "reverse": True,
     },
 }
-# Every scan in every setting; every other gate function in the first and the last.
+# All scans are tested in all settings, other gate functions in the first and the last.
 WAYS = [
     (case, name)
     for case in CASES
@@ -65,8 +65,8 @@ def test_third_derivative(case: Case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_gradient_of_the_final_state_alone(case: Case):
-    """A loss on the final state reaches every input, though no output was used."""
+def test_gradient_of_the_final_state_only(case: Case):
+    """The gradient of the final state reaches all inputs even if no output is used."""
     inputs = leaves(case, {})
     _, final = case.scan(*inputs)
     _, expected = case.loop(*inputs)
@@ -102,7 +102,7 @@ def test_opcheck(name: str, settings: dict, unchecked):
 
 
 @pytest.mark.parametrize("case", EACH_SCAN, ids=str)
-def test_same_bits_twice(case: Case):
+def test_results_are_reproducible(case: Case):
     def run():
         inputs = [x.float().requires_grad_() for x in case.inputs(2, 50, 3, 4, seed=5)]
         h, final = case.scan(*inputs)
@@ -113,7 +113,7 @@ def test_same_bits_twice(case: Case):
 
 @pytest.mark.parametrize("case", EACH_SCAN, ids=str)
 def test_memory_is_linear_in_time(case: Case):
-    """Twice the steps allocate twice the bytes, forward and backward: no graph or slice grows with T²."""
+    """Twice the steps allocate twice the bytes, forward and backward, so nothing grows with T²."""
 
     def allocated(T: int) -> int:
         inputs = [x.requires_grad_() for x in case.inputs(1, T, 2, 3)]
@@ -127,12 +127,11 @@ def test_memory_is_linear_in_time(case: Case):
     assert allocated(256) < 2.2 * allocated(128)
 
 
-@pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated:DeprecationWarning"
-)  # torch.func's own use of it
+# torch.func itself uses the deprecated function.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("case", EACH_SCAN, ids=str)
 def test_transforms_of_torch_func(case: Case):
-    """Forward mode, reverse mode and vmap of torch.func agree with autograd; so does torch.autograd's own forward mode."""
+    """Forward mode, reverse mode and vmap of torch.func agree with autograd, in both directions."""
     inputs = tuple(case.inputs(2, 4, 2, 3))
     tangents = tuple(torch.randn_like(x) for x in inputs)
 

@@ -36,7 +36,7 @@ def quiet():
 
 
 def build(mixer="bdlru", seed=0, **changes):
-    """A float64 model whose weights are large enough to generate varied text."""
+    """Build a float64 model with weights large enough to generate varied text."""
     torch.manual_seed(seed)
     sizes = {
         "vocab_size": V,
@@ -77,7 +77,7 @@ def test_import_registers_the_model():
 
 
 @EACH
-def test_saved_and_loaded(mixer, tmp_path):
+def test_a_saved_model_loads(mixer, tmp_path):
     model, ids = build(mixer), prompt(2, 7)
     model.save_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
@@ -126,7 +126,7 @@ def test_weights_missing_in_a_checkpoint_are_initialised(tmp_path):
     model.save_pretrained(tmp_path, state_dict=weights)
     drawn = AutoModelForCausalLM.from_pretrained(tmp_path).model
     std = drawn.blocks[0].mixer.W_out.weight.std().item()
-    assert std == pytest.approx(0.02 / 4**0.5, rel=0.2), "residual outputs begin smaller"
+    assert std == pytest.approx(0.02 / 4**0.5, rel=0.2), "residual outputs start smaller"
     assert torch.equal(drawn.blocks[0].mixer.W_in.weight, model.model.blocks[0].mixer.W_in.weight)
 
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_of_another_shape_raises(tmp_path):
 
 
 @EACH
-def test_greedy_search_follows_the_model(mixer):
+def test_greedy_search_matches_the_model(mixer):
     model, ids = build(mixer), prompt(2, 7)
     out = model.generate(ids, **GREEDY)
     assert torch.equal(out, model.generate(ids, use_cache=False, **GREEDY))
@@ -176,7 +176,7 @@ def test_beam_search(mixer):
     assert not torch.equal(out[0], out[1])
 
 
-def test_sampling_follows_its_seed():
+def test_sampling_depends_only_on_its_seed():
     model, ids = build(), prompt(2, 7)
     sample = {
         "max_new_tokens": 25,
@@ -207,7 +207,7 @@ def test_continuing_from_a_cache(mixer):
 
 @EACH
 def test_assisted_decoding_is_greedy(mixer):
-    """A good assistant, a bad one and the model itself all give the same tokens."""
+    """A good assistant, a bad one, and the model itself all give the same tokens."""
     model, ids = build(mixer), prompt(1, 7)
     out = model.generate(ids, **GREEDY)
     near = build(mixer)
@@ -231,7 +231,7 @@ def test_prompt_lookup_is_greedy(mixer, length):
 
 @EACH
 def test_recording_changes_no_output(mixer):
-    """Padding occurs both where states are recorded and where they are not."""
+    """Padding occurs at positions with and without recorded states."""
     model, ids, mask = build(mixer), prompt(2, 90), torch.rand(2, 90) > 0.3
     cache = RecurrentCache(2)
     cache.activate_past_recording()
@@ -251,7 +251,7 @@ def test_more_candidates_than_recorded_states():
 
 @pytest.fixture(scope="module")
 def counting():
-    """A model trained to count in a circle, so that its text repeats."""
+    """Train a model to count in a circle, so that its text repeats."""
     torch.manual_seed(0)
     model = StatemixForCausalLM(
         StatemixConfig(
@@ -330,7 +330,7 @@ def test_memory_is_constant_after_speculation(way):
 
 
 def test_a_saved_model_loads_with_trust_remote_code(tmp_path):
-    """Each config comes with the short file for `trust_remote_code`, and no other source."""
+    """A saved model contains the short file for `trust_remote_code`, and no other source."""
     first, second = tmp_path / "first", tmp_path / "second"
     build().save_pretrained(first)
     AutoModelForCausalLM.from_pretrained(first, trust_remote_code=True).save_pretrained(second)
@@ -370,16 +370,16 @@ def test_positions_that_restart_start_a_new_sequence():
     torch.testing.assert_close(
         packed.logits, torch.cat([model(part).logits for part in parts], 1), rtol=1e-9, atol=1e-9
     )
-    whole = torch.cat(parts, 1)
+    full_text = torch.cat(parts, 1)
     torch.testing.assert_close(
-        model(whole, position_ids=torch.arange(11)[None]).logits, model(whole).logits
+        model(full_text, position_ids=torch.arange(11)[None]).logits, model(full_text).logits
     )
 
 
 @EACH
 @pytest.mark.parametrize("way", ["lookup", "assisted"])
 def test_speculation_continues_from_a_cache(mixer, way):
-    """Tokens equal those of greedy search, and states those of reading the text once."""
+    """Tokens match greedy search, and states match a single pass over the text."""
     model, ids = build(mixer), prompt(1, 15)
     greedy = model.generate(ids, **{**GREEDY, "max_new_tokens": 40})
     guess = (
@@ -445,10 +445,10 @@ def test_a_copied_cache_is_independent():
         ids, **{**GREEDY, "max_new_tokens": 1}, return_dict_in_generate=True
     ).past_key_values
     for tail in (prompt(1, 4), prompt(1, 6)):
-        whole = torch.cat([ids, tail], 1)
+        full_text = torch.cat([ids, tail], 1)
         assert torch.equal(
-            model.generate(whole, past_key_values=copy.deepcopy(cache), **GREEDY),
-            model.generate(whole, **GREEDY),
+            model.generate(full_text, past_key_values=copy.deepcopy(cache), **GREEDY),
+            model.generate(full_text, **GREEDY),
         )
     assert cache.get_seq_length() == 9
 
@@ -527,10 +527,19 @@ def test_trainer(tmp_path):
         for ids in (torch.arange(k, k + 16) % 12 for k in range(64))
     ]
     arguments = TrainingArguments(
-        output_dir=str(tmp_path), max_steps=40, per_device_train_batch_size=8, learning_rate=0.02, gradient_checkpointing=True,
-        gradient_accumulation_steps=2, logging_steps=10, report_to=[], use_cpu=True, save_steps=40, disable_tqdm=True,
+        output_dir=str(tmp_path),
+        max_steps=40,
+        per_device_train_batch_size=8,
+        learning_rate=0.02,
+        gradient_checkpointing=True,
+        gradient_accumulation_steps=2,
+        logging_steps=10,
+        report_to=[],
+        use_cpu=True,
+        save_steps=40,
+        disable_tqdm=True,
         dataloader_pin_memory=False,
-    )  # fmt: skip
+    )
     trainer = Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:8])
     before = trainer.evaluate()["eval_loss"]
     trainer.train()

@@ -1,11 +1,14 @@
-"""Corners of a layer as one op: inputs that depend on each other, wrong tokens, autocast, gates far apart, strides, NaN."""
+"""Corner cases of a layer as one op.
+
+Inputs that depend on each other, invalid tokens, autocast, very different gates, strides, and NaN.
+"""
 
 import copy
 import math
 
 import pytest
 import torch
-from test_layer_op import LAYERS, by_projections, make, needs_kernel
+from test_layer_op import LAYERS, make, needs_kernel, without_fused_op
 from torch.nn import functional as F
 
 from statemix import (
@@ -38,8 +41,8 @@ def relative(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
-def applied_thrice(layer, x):
-    """Weights, and a state, that come back in later calls."""
+def apply_three_times(layer, x):
+    """Apply the layer three times, so that weights and a state are used repeatedly."""
     y, state = layer(x)
     y, state = layer(y, state)
     return layer(x + y, state)[0]
@@ -53,11 +56,11 @@ def test_gradients_with_a_graph_where_inputs_depend_on_each_other(cls, kernel):
     layer = make(cls, 3, 2, save_memory=not kernel)
     x = torch.randn(2, 7, 6)
     layer, x = (layer, x) if kernel else (layer.double(), x.double())
-    plain, found = by_projections(layer), []
+    plain, found = without_fused_op(layer), []
     for module, own in ((layer, x), (plain, x.double())):
         leaves = [own.requires_grad_(), *module.parameters()]
         first = torch.autograd.grad(
-            applied_thrice(module, own).square().sum(), leaves, create_graph=True
+            apply_three_times(module, own).square().sum(), leaves, create_graph=True
         )
         second = torch.autograd.grad(sum(d.square().sum() for d in first), leaves)
         found.append((*first, *second))
@@ -84,7 +87,7 @@ def test_gradients_with_a_graph_of_a_tied_head():
 @needs_kernel
 @pytest.mark.parametrize("wrong", [-1, -100, 7])
 @LAYERS
-def test_tokens_outside_the_table_are_refused(cls, wrong):
+def test_tokens_outside_the_table_raise(cls, wrong):
     tokens = torch.zeros(2, 9, dtype=torch.int64)
     tokens[1, 4] = wrong
     with pytest.raises(
@@ -96,7 +99,7 @@ def test_tokens_outside_the_table_are_refused(cls, wrong):
 @pytest.mark.parametrize(
     "tokens", [torch.zeros(2, 9), torch.zeros(9, dtype=torch.int64)], ids=["floats", "one axis"]
 )
-def test_tokens_are_integers_of_two_axes(tokens):
+def test_tokens_must_be_integers_with_two_axes(tokens):
     with pytest.raises(TypeError, match=r"`tokens` must be integers with the axes \(B, T\), got"):
         make(BDLRU, 3, 2)(Lookup(torch.randn(7, 6), tokens))
 
@@ -105,8 +108,8 @@ def test_tokens_are_integers_of_two_axes(tokens):
     ("dtype", "save_memory"), HALVES, ids=["autocast", "bfloat16", "bfloat16, save"]
 )
 @LAYERS
-def test_looking_up_in_half_precision_adds_no_errors(cls, dtype, save_memory):
-    """Thousands of steps read the same few rows: summed in bfloat16, their gradients would stall."""
+def test_lookups_in_half_precision_add_no_errors(cls, dtype, save_memory):
+    """Gradients of rows that thousands of steps read must not be summed in bfloat16."""
     layer, table, tokens = (
         make(cls, 3, 2, save_memory=save_memory),
         torch.randn(4, 6),
@@ -119,15 +122,15 @@ def test_looking_up_in_half_precision_adds_no_errors(cls, dtype, save_memory):
             y = own(Lookup(rows, tokens))[0] if look_up else own(F.embedding(tokens, rows))[0]
         y.float().square().mean().backward()
         found.append([p.grad for p in own.parameters()])
-    exact, rows = by_projections(layer), table.double()
+    exact, rows = without_fused_op(layer), table.double()
     exact(rows[tokens])[0].square().mean().backward()
     for ours, theirs, truth in zip(*found, exact.parameters(), strict=True):
         assert relative(ours, truth.grad) <= 1.5 * relative(theirs, truth.grad) + 1e-3
 
 
 @LAYERS
-def test_memory_is_saved_under_autocast_too(cls):
-    """Gates are not kept, and the gradients are the same."""
+def test_save_memory_works_under_autocast(cls):
+    """Under autocast, too, gates are not saved and gradients are the same."""
     layer, x, kept, gradients = make(cls, 8, 4), torch.randn(2, 200, 6), {}, {}
     for save_memory in (False, True):
         layer.save_memory, kept[save_memory] = save_memory, 0
@@ -151,7 +154,7 @@ def test_memory_is_saved_under_autocast_too(cls):
 @needs_kernel
 @pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
 def test_a_backward_pass_under_autocast(save_memory):
-    """What was computed in float32 has gradients of float32, wherever backward is called."""
+    """A float32 forward pass has the same gradients if backward runs under autocast."""
     layer, table, tokens = (
         make(BDLRU, 9, 3, save_memory=save_memory),
         torch.randn(5, 6),
@@ -170,12 +173,14 @@ def test_a_backward_pass_under_autocast(save_memory):
 @pytest.mark.parametrize("lowest", [-1e3, -1e9, -math.inf])
 @LAYERS
 def test_an_input_gate_far_below_the_others(cls, lowest):
-    """Somebody who shuts the input out must still have the other gates, though kernels take differences from the input's."""
+    """The other gates stay accurate although kernels subtract the input gate from them."""
     layer = make(cls, 9, 2)
     with torch.no_grad():
         layer.W_g.bias.view(-1, 3)[:, 2] = lowest
     x, state = torch.randn(2, 30, 6), torch.rand(2, 9, 2)
-    assert relative(layer(x, state)[0], by_projections(layer)(x.double(), state.double())[0]) < 1e-5
+    assert (
+        relative(layer(x, state)[0], without_fused_op(layer)(x.double(), state.double())[0]) < 1e-5
+    )
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -195,7 +200,7 @@ def test_compiled_with_inputs_of_other_strides(cls, save_memory):
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 @pytest.mark.parametrize("gate", ["softmax", "sigmoid", "tanh"])
-def test_a_nan_of_either_sign_is_seen(gate, sign):
+def test_a_nan_of_either_sign_propagates(gate, sign):
     gates, v = torch.randn(1, 4, 8, 2, 3), torch.randn(1, 4, 8, 2)
     gates[0, 1, 3, 0, 1] = torch.copysign(torch.tensor(math.nan), torch.tensor(sign))
     h, _ = gated_block_scan(gates, v, gate=gate)
@@ -229,7 +234,7 @@ def test_a_model_with_tied_weights_has_second_derivatives():
 
 
 def scans_with_padding():
-    """Scans of three steps whose second is masked, and NaN."""
+    """Scans of three steps, the second of which is masked and holds NaN."""
     mask = torch.tensor([[True, False, True]])
 
     def padded(*shape):
@@ -249,7 +254,7 @@ def scans_with_padding():
 
 
 @pytest.mark.parametrize("name", scans_with_padding())
-def test_nothing_at_masked_steps_reaches_a_transform(name):
+def test_masked_steps_do_not_affect_transforms(name):
     scan, b = scans_with_padding()[name], torch.tensor([1.0, torch.nan, 2.0]).view(1, 3, 1)
     transformed = torch.func.grad(lambda b: scan(b).sum())(b)
     plain = b.clone().requires_grad_()
@@ -260,8 +265,8 @@ def test_nothing_at_masked_steps_reaches_a_transform(name):
 
 
 @pytest.mark.parametrize("name", ["W_v", "W_o"])
-def test_a_bias_that_was_added_is_heard_at_every_size(name):
-    """The op for whole layers knows no such bias, so the projections are called."""
+def test_an_added_bias_is_used_at_every_size(name):
+    """The fused op does not support this bias, so the layer calls its projections."""
     layer, x = BDLRU(64, 64, 4), torch.randn(4, 512, 64)
     projection = getattr(layer, name)
     projection.bias = torch.nn.Parameter(torch.full((projection.out_features,), 5.0))
@@ -270,14 +275,14 @@ def test_a_bias_that_was_added_is_heard_at_every_size(name):
     assert projection.bias.grad is not None
 
 
-def test_a_gate_bias_that_was_taken_away():
+def test_a_removed_gate_bias_is_zero():
     layer, x = BDLRU(64, 64, 4), torch.randn(4, 512, 64)
     before = layer(x)[0]
     layer.W_g.bias = None
     torch.testing.assert_close(layer(x)[0], before, rtol=1e-4, atol=1e-5)  # it was zero
 
 
-def test_a_scan_of_ones_own_is_used_at_every_size():
+def test_an_overridden_scan_is_used_at_every_size():
     class Silent(BDLRU):
         def scan(self, gates, v, h0, time):
             h, state = super().scan(gates, v, h0, time)
@@ -286,7 +291,7 @@ def test_a_scan_of_ones_own_is_used_at_every_size():
     assert (Silent(64, 64, 4)(torch.randn(4, 512, 64))[0] == 0).all()
 
 
-def test_steps_begin_at_zero():
+def test_steps_start_from_zero():
     b_t = torch.randn(2, 3)
     assert torch.equal(block_step(torch.randn(2, 3, 3), b_t, None), b_t)
     assert torch.equal(
@@ -301,7 +306,7 @@ def test_lstm_in_half_precision():
     assert y.isfinite().all()
 
 
-def test_the_parallel_scan_on_meta():
+def test_the_parallel_scan_on_the_meta_device():
     h, final = hop_scan(
         torch.randn(1, 5, 2, 3, 3, device="meta"), torch.randn(1, 5, 2, 3, device="meta")
     )

@@ -31,7 +31,7 @@ every_variant = pytest.mark.parametrize(
 
 
 def make(cls, options, n=3, m=2, seed=0) -> nn.Module:
-    """A float64 layer with weights large enough for gates to matter."""
+    """Make a float64 layer with weights large enough for gates to matter."""
     torch.manual_seed(seed)
     mixer = cls(D, n, m, dtype=torch.float64, **options)
     with torch.no_grad():
@@ -55,32 +55,34 @@ def stepped(mixer, x, state=None):
     seed=st.integers(0, 999),
     given_state=st.booleans(),
 )
-def test_forward_is_step_is_split_is_packed_is_padded(cls, options, T, m, seed, given_state):
+def test_forward_equals_stepping_splitting_packing_and_padding(
+    cls, options, T, m, seed, given_state
+):
     mixer = make(cls, options, m=m, seed=seed)
     x = torch.randn(2, T, D, dtype=torch.float64)
     state = torch.randn(2, 3, m, dtype=torch.float64) if given_state else None
-    whole = mixer(x, state)
-    torch.testing.assert_close(stepped(mixer, x, state), whole)
+    full = mixer(x, state)
+    torch.testing.assert_close(stepped(mixer, x, state), full)
 
     first, middle = mixer(x[:, : T // 2], state)
     second, final = mixer(x[:, T // 2 :], middle)
-    torch.testing.assert_close((torch.cat([first, second], 1), final), whole)
+    torch.testing.assert_close((torch.cat([first, second], 1), final), full)
 
     packed, final = mixer(x.reshape(1, 2 * T, D), state, cu_seqlens=bounds([T, T]))
-    torch.testing.assert_close((packed.view(2, T, D), final), whole)
+    torch.testing.assert_close((packed.view(2, T, D), final), full)
 
     for left, right in ((2, 0), (0, 3), (1, 1)):
         padded = torch.cat([torch.randn(2, left, D), x, torch.randn(2, right, D)], 1)
         mask = torch.zeros(2, left + T + right, dtype=torch.bool)
         mask[:, left : left + T] = True
         y, final = mixer(padded, state, mask=mask)
-        torch.testing.assert_close((y[:, left : left + T], final), whole)
+        torch.testing.assert_close((y[:, left : left + T], final), full)
 
 
 @every_variant
 @pytest.mark.parametrize("setting", ["batch", "masked", "packed", "packed masked"])
-def test_reverse_is_the_layer_on_flipped_time(cls, options, setting):
-    """A flip of time reverses the order of packed sequences too."""
+def test_reverse_equals_the_layer_on_flipped_time(cls, options, setting):
+    """Flipping time also reverses the order of packed sequences."""
     mixer = make(cls, options)
     B, T = (1, 9) if "packed" in setting else (2, 9)
     lengths = [4, 0, 5] if "packed" in setting else None
@@ -124,12 +126,12 @@ def test_projections_are_plain_linear_layers(cls):
     assert [type(W) for W in (mixer.W_g, mixer.W_v, mixer.W_o)] == [nn.Linear] * 3
     assert set(mixer.state_dict()) == {"W_g.weight", "W_g.bias", "W_v.weight", "W_o.weight"}
     drawn = copy.deepcopy(mixer)
-    drawn.W_v.reset_parameters()  # the copy's own weights are redrawn
+    drawn.W_v.reset_parameters()  # resets the weights of the copy only
     assert not torch.equal(drawn.W_v.weight, mixer.W_v.weight)
 
 
-def test_bdlru_is_the_papers_equations():
-    """Every index written out, with the input gate last."""
+def test_bdlru_follows_the_equations_of_the_paper():
+    """The equations are written out with all indices; the input gate is the last."""
     n, m, T = 2, 3, 5
     mixer = make(BDLRU, {}, n=n, m=m)
     x = torch.randn(1, T, D, dtype=torch.float64)
@@ -150,7 +152,7 @@ def test_bdlru_is_the_papers_equations():
     torch.testing.assert_close(mixer(x)[1][0], h)
 
 
-def test_hlru_is_the_papers_equations():
+def test_hlru_follows_the_equations_of_the_paper():
     n, m, T = 2, 3, 6
     mixer = make(HLRU, {}, n=n, m=m)
     x = torch.randn(1, T, D, dtype=torch.float64)
@@ -168,7 +170,7 @@ def test_hlru_is_the_papers_equations():
 
 @pytest.mark.parametrize("gate", NORMALISERS)
 @pytest.mark.parametrize("selectivity", ["full", "pointwise", "none"])
-def test_both_layers_are_the_same_diagonal_unit_at_m_1(gate, selectivity):
+def test_both_layers_are_the_same_for_m_1(gate, selectivity):
     bdlru = make(BDLRU, {"gate": gate, "selectivity": selectivity}, n=4, m=1)
     hlru = HLRU(D, 4, 1, gate=gate, selectivity=selectivity, dtype=torch.float64)
     hlru.load_state_dict(bdlru.state_dict())
@@ -176,7 +178,7 @@ def test_both_layers_are_the_same_diagonal_unit_at_m_1(gate, selectivity):
     torch.testing.assert_close(hlru(x, state), bdlru(x, state), rtol=0, atol=0)
 
 
-def test_observer_is_another_model():
+def test_the_observer_form_is_a_different_model():
     controller, observer = make(HLRU, {}, m=3), make(HLRU, {"form": "observer"}, m=3)
     x = torch.randn(1, 9, D, dtype=torch.float64)
     assert (controller(x)[0] - observer(x)[0]).abs().max() > 0.1
@@ -193,7 +195,7 @@ def test_parameter_counts(n, m):
     assert BDLRU(D, n, m).state_size == HLRU(D, n, m).state_size == n * m
 
 
-def test_softmax_gates_start_out_uniform():
+def test_softmax_gates_are_initially_uniform():
     torch.manual_seed(0)
     mixer = BDLRU(64, 4, 3)
     w = normalise(mixer.W_g(torch.randn(100, 64)).unflatten(-1, mixer.gate_shape))
@@ -202,8 +204,8 @@ def test_softmax_gates_start_out_uniform():
     assert HLRU(64, 4, 3, selectivity="none").W_g.weight.min() >= 0
 
 
-def test_pointwise_gates_see_their_own_channel_alone():
-    """With d = n · m nothing is projected, and moving one input channel moves one row of gates."""
+def test_pointwise_gates_depend_on_their_own_channel_only():
+    """If d = n · m there is no projection, and each input channel affects one row of gates."""
     mixer = make(BDLRU, {"selectivity": "pointwise"}, n=3, m=2)
     x = torch.randn(D, dtype=torch.float64)
     moved = x.clone()
@@ -237,7 +239,7 @@ def test_every_parameter_gets_a_gradient(cls, options):
 
 @every_variant
 def test_state_gradients(cls, options):
-    """Gradients flow out of the final state and into the initial one, through forward and through step."""
+    """Gradients flow from the final to the initial state, through forward and through step."""
     mixer = make(cls, options)
     x = torch.randn(2, 4, D, dtype=torch.float64)
     for run in (mixer, lambda x, state: stepped(mixer, x, state)):
@@ -247,8 +249,8 @@ def test_state_gradients(cls, options):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @every_variant
-def test_low_precision_step_is_forward(cls, options, dtype):
-    """In low precision too, stepping gives the outputs and states of scanning: both round the same float32 state."""
+def test_low_precision_steps_match_forward(cls, options, dtype):
+    """In low precision, stepping and scanning round the same float32 states."""
     mixer = make(cls, options).to(dtype)
     x = (torch.randn(2, 6, D) / 4).to(dtype)
     y, state = mixer(x)
@@ -261,7 +263,7 @@ def test_low_precision_step_is_forward(cls, options, dtype):
 
 
 @pytest.mark.parametrize("cls", [BDLRU, HLRU])
-def test_nan_padding_reaches_no_gradient(cls):
+def test_nan_padding_does_not_affect_gradients(cls):
     mixer = make(cls, {})
     x = torch.randn(2, 6, D, dtype=torch.float64)
     mask = torch.ones(2, 6, dtype=torch.bool)
@@ -275,8 +277,8 @@ def test_nan_padding_reaches_no_gradient(cls):
 
 
 @every_variant
-def test_resetting_every_module_draws_the_layers_own_init(cls, options):
-    """What FSDP does after `to_empty`: call `reset_parameters` of each module, children after parents."""
+def test_resetting_all_modules_gives_the_initialisation_of_the_layer(cls, options):
+    """FSDP calls `reset_parameters` of every module after `to_empty`, parents before children."""
     with torch.device("meta"):
         mixer = cls(256, 16, 4, **options)
     mixer.to_empty(device="cpu")
@@ -292,7 +294,7 @@ def test_resetting_every_module_draws_the_layers_own_init(cls, options):
             assert abs(parameter.std().item() / 0.02 - 1) < 0.35, name
 
 
-def test_learned_start_is_used_and_a_given_state_wins():
+def test_the_learned_initial_state_is_used_unless_a_state_is_given():
     mixer = make(BDLRU, {"learn_initial_state": True})
     x = torch.randn(2, 4, D, dtype=torch.float64)
     torch.testing.assert_close(mixer(x), mixer(x, mixer.h0.expand(2, 3, 2)))
@@ -340,7 +342,7 @@ def test_copies_and_state_dicts(cls, options):
         assert cls(D, 3, 2, **options).W_v.weight.is_meta
 
 
-def test_repr_tells_the_sizes():
+def test_repr_shows_the_sizes():
     assert "d_model=6, n_blocks=3, block_size=2, gate='softmax', selectivity='full'" in repr(
         BDLRU(D, 3, 2)
     )
@@ -351,8 +353,8 @@ def test_repr_tells_the_sizes():
 
 
 @pytest.fixture
-def own_mixers(monkeypatch):
-    """Registrations that end with the test."""
+def temporary_mixers(monkeypatch):
+    """Remove mixers that the test registers."""
     for name in set(MIXERS) - {"bdlru", "hlru"}:
         monkeypatch.delitem(MIXERS, name)
     kept = dict(MIXERS)
@@ -379,16 +381,16 @@ class Cumsum(nn.Module):
         return self.scale * state, state
 
 
-def test_users_register_their_own_mixer(own_mixers):
+def test_users_register_their_own_mixer(temporary_mixers):
     register_mixer("cumsum")(Cumsum)
     mixer = build_mixer("cumsum", D, {"scale": 2.0})
     assert isinstance(mixer, Mixer)
     x = torch.randn(2, 5, D)
     torch.testing.assert_close(stepped(mixer, x), mixer(x))
-    register_mixer("cumsum")(Cumsum)  # a module imported twice registers twice
+    register_mixer("cumsum")(Cumsum)  # importing a module again registers its mixer again
 
 
-def test_build_mixer_builds_the_papers_layers():
+def test_build_mixer_builds_the_layers_of_the_paper():
     built = build_mixer("bdlru", D, {"n_blocks": 3, "block_size": 2, "gate": "relu"})
     assert isinstance(built, BDLRU)
     assert isinstance(built, Mixer)
@@ -397,7 +399,7 @@ def test_build_mixer_builds_the_papers_layers():
 
 
 class Typed(Cumsum):
-    """Options of every type that is checked, and one of a type that is not."""
+    """A mixer with options of all types that are checked, and one of a type that is not."""
 
     def __init__(
         self,
@@ -432,7 +434,7 @@ class Typed(Cumsum):
         ("sizes", (1, 2), None),
     ],
 )
-def test_options_are_of_the_type_that_the_mixer_asks_for(own_mixers, option, value, kind):
+def test_options_must_have_the_type_in_the_signature(temporary_mixers, option, value, kind):
     register_mixer("typed")(Typed)
     if kind is None:
         assert isinstance(build_mixer("typed", D, {option: value}), Typed)
@@ -459,7 +461,7 @@ class NoSize(nn.Module):
     forward, step = Cumsum.forward, Cumsum.step
 
 
-def test_registration_errors(own_mixers):
+def test_registration_errors(temporary_mixers):
     with pytest.raises(TypeError, match="NoStep must define `step` to be a mixer"):
         register_mixer("nostep")(NoStep)
     with pytest.raises(
@@ -472,14 +474,16 @@ def test_registration_errors(own_mixers):
         register_mixer(Cumsum)
     with pytest.raises(
         ValueError,
-        match="The mixer name 'bdlru' is taken by statemix.layers.bdlru.BDLRU. Choose another for test_layers.Cumsum",
+        match="The mixer name 'bdlru' is taken by statemix.layers.bdlru.BDLRU. Choose another "
+        "for test_layers.Cumsum",
     ):
         register_mixer("bdlru")(Cumsum)
     with pytest.raises(ValueError, match="Unknown mixer 'bdrlu'. Available: bdlru, hlru"):
         build_mixer("bdrlu", D, {})
     with pytest.raises(
         ValueError,
-        match="Unknown option of mixer 'bdlru': 'block_sise'. Available: n_blocks, block_size, gate",
+        match="Unknown option of mixer 'bdlru': 'block_sise'. Available: n_blocks, block_size, "
+        "gate",
     ):
         build_mixer("bdlru", D, {"n_blocks": 1, "block_sise": 3})
     with pytest.raises(ValueError, match="The mixer 'bdlru' needs block_size: got n_blocks"):
@@ -490,7 +494,7 @@ def test_registration_errors(own_mixers):
 
 
 class Narrow(Cumsum):
-    """Would be broadcast over the stream."""
+    """Returns one channel, which would silently broadcast in the residual stream."""
 
     def forward(self, x, state=None, *, cu_seqlens=None, mask=None):
         y, state = super().forward(x, state)
@@ -501,7 +505,7 @@ class Narrow(Cumsum):
 
 
 @pytest.mark.parametrize("model", ["tagger", "lm"])
-def test_models_say_what_a_mixer_must_return(own_mixers, model):
+def test_models_check_what_a_mixer_returns(temporary_mixers, model):
     register_mixer("narrow")(Narrow)
     if model == "lm":
         made = LanguageModel(LMConfig(vocab=8, width=D, layers=1, mixer="narrow", options={}))
@@ -510,7 +514,8 @@ def test_models_say_what_a_mixer_must_return(own_mixers, model):
     tokens = torch.zeros(2, 5, dtype=torch.long)
     with pytest.raises(
         ValueError,
-        match=r"The mixer Narrow must return an output of the same shape as its input: expected \(2, \d, 6\), got \(2, \d, 1\)",
+        match=r"The mixer Narrow must return an output of the same shape as its input: "
+        r"expected \(2, \d, 6\), got \(2, \d, 1\)",
     ):
         made(tokens)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""Language models: sizes, the laws of a sequence model around every kind of mixer, the loss in chunks, and presets."""
+"""Language models: sizes, presets, the laws of a sequence model for every mixer, and the loss."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def close(a, b):
 
 
 @EACH
-def test_forward_is_step_by_step(mixer):
+def test_forward_equals_stepping(mixer):
     model, x = build(mixer), tokens(2, 21)
     logits, final = model(x)
     states = None
@@ -64,7 +64,7 @@ def test_forward_is_step_by_step(mixer):
 
 
 @EACH
-def test_split_in_two(mixer):
+def test_splitting_in_two_changes_nothing(mixer):
     model, x = build(mixer), tokens(2, 19)
     logits, final = model(x)
     first, states = model(x[:, :8])
@@ -74,7 +74,7 @@ def test_split_in_two(mixer):
 
 
 @EACH
-def test_packed_and_padded_are_separate(mixer):
+def test_packed_and_padded_sequences_are_independent(mixer):
     model, lengths = build(mixer), [5, 1, 9]
     x = tokens(1, 15)
     alone = torch.cat([model(part)[0] for part in x.split(lengths, 1)], 1)
@@ -89,7 +89,7 @@ def test_packed_and_padded_are_separate(mixer):
 
 @EACH
 def test_the_state_after_every_step(mixer):
-    """`trace` gives outputs and states from which any prefix goes on, padding included."""
+    """`trace` returns the state after every step, from which any prefix can continue."""
     layer, x = build(mixer).blocks[0].mixer, torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.rand(2, 9) > 0.3
     _, before = layer(torch.randn(2, 3, D, dtype=torch.float64))
@@ -100,7 +100,7 @@ def test_the_state_after_every_step(mixer):
         close(states[t], layer(x[:, : t + 1], before, mask=mask[:, : t + 1])[1])
 
 
-def test_states_are_traced_in_their_own_precision():
+def test_traced_states_keep_their_precision():
     layer = build().blocks[0].mixer.bfloat16()
     x = torch.randn(2, 6, D, dtype=torch.bfloat16)
     y, states = trace(layer, x)
@@ -111,7 +111,7 @@ def test_states_are_traced_in_their_own_precision():
 
 
 def paper_size(mixer_parameters):
-    """A model of PROTOCOL's sizes by hand: embedding and head, MLPs, norms, mixers."""
+    """Count the parameters of a paper model: embedding and head, MLPs, norms, mixers."""
     width, layers, vocab, inner = 768, 12, 50_280, 2048
     return 2 * vocab * width + layers * (3 * width * inner + 2 * width + mixer_parameters) + width
 
@@ -132,8 +132,8 @@ SIZES = {
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_the_papers_models_have_the_papers_sizes(name):
-    """Exactly what the layers' formulas give; BD-LRU is within half a percent of 212M, the others within 1.1 %, as published."""
+def test_presets_have_the_sizes_of_the_paper(name):
+    """Sizes match the formulas exactly, and 212M within 0.5 % (BD-LRU) or 1.1 % (others)."""
     assert count_parameters(find_preset(name)) == paper_size(SIZES[name])
     assert abs(count_parameters(find_preset(name)) / 212e6 - 1) < (
         0.005 if "bdlru" in name else 0.011
@@ -175,7 +175,7 @@ def test_initial_weights():
     assert loss.item() == pytest.approx(math.log(400), rel=0.02)
 
 
-def test_checkpointing_computes_twice_and_gives_the_same():
+def test_checkpointing_recomputes_and_changes_nothing():
     model, x = build(), tokens(2, 12)
     calls = []
     model.blocks[1].mixer_norm.register_forward_hook(lambda *_: calls.append(1))
@@ -199,7 +199,7 @@ def test_checkpointing_computes_twice_and_gives_the_same():
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_the_loss_in_chunks_is_the_loss(chunk):
+def test_the_loss_in_chunks_equals_cross_entropy(chunk):
     model, x = build(), tokens(2, 12)
     targets = torch.cat([x[:, 1:], torch.full((2, 1), -100)], 1)
     logits, _ = model(x)
@@ -218,7 +218,7 @@ def test_the_loss_in_chunks_is_the_loss(chunk):
 @pytest.mark.parametrize(
     "wanted", [(True, True), (True, False), (False, True), (False, False)], ids=str
 )
-def test_the_loss_has_the_gradients_that_are_wanted(wanted):
+def test_the_loss_computes_only_the_required_gradients(wanted):
     x, W = (
         torch.randn(rows, 4, dtype=torch.float64, requires_grad=want)
         for rows, want in zip((5, 9), wanted, strict=True)
@@ -236,7 +236,7 @@ def test_the_loss_has_the_gradients_that_are_wanted(wanted):
 
 
 def test_the_loss_in_half_precision():
-    """Under autocast products are in bfloat16, sums in float32, and gradients in the dtype of what they are of."""
+    """Under autocast, products use bfloat16, sums use float32, and gradients keep their dtypes."""
     x, W, targets = (
         torch.randn(40, 16, requires_grad=True),
         torch.randn(50, 16, requires_grad=True),
@@ -270,7 +270,7 @@ def test_the_loss_can_be_differentiated_twice():
     assert torch.autograd.gradgradcheck(lambda x: loss(x, W.detach()), (x,))
 
 
-def test_bad_targets_and_chunks_of_a_loss():
+def test_invalid_targets_and_chunks_raise():
     x, W = torch.randn(3, 4), torch.randn(5, 4)
     for wrong in (-1, 5):
         with pytest.raises(
@@ -292,7 +292,7 @@ def test_steps_that_are_not_scored_have_no_gradient():
     assert all((d == 0).all() for d in torch.autograd.grad(loss, (x, W)))
 
 
-def test_tied_weights_are_one():
+def test_tied_weights_are_shared():
     model = build(tie=True)
     assert model.head.weight is model.embedding.weight
     assert (
@@ -302,7 +302,7 @@ def test_tied_weights_are_one():
     )
 
 
-def test_any_registered_mixer():
+def test_a_model_with_a_registered_mixer():
     @register_mixer("halves")
     class Halves(torch.nn.Module):
         def __init__(self, d_model):
@@ -329,13 +329,13 @@ def test_any_registered_mixer():
         del MIXERS["halves"]
 
 
-def test_compiles_whole(unchecked):
+def test_compiles_to_one_graph(unchecked):
     model, x = build(), tokens(2, 12)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     close(compiled(x)[0], model(x)[0])
 
 
-def test_configs_survive_json():
+def test_configs_convert_to_json_and_back():
     for config in PRESETS.values():
         assert lm_config_from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
@@ -382,11 +382,11 @@ def test_configs_survive_json():
         ),
     ],
 )
-def test_what_is_wrong_is_named(unchecked, call, message):
+def test_errors_name_the_problem(unchecked, call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
-def test_tokens_must_be_whole_numbers(unchecked):
+def test_tokens_must_be_integers(unchecked):
     with pytest.raises(TypeError, match="`tokens` must be integers, got torch.float32"):
         build()(torch.zeros(1, 2))

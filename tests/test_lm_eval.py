@@ -29,8 +29,8 @@ metric_list: [{{metric: bits_per_byte}}]
 """
 
 
-def test_bits_per_byte_are_ours(tmp_path, tokenizer_file):  # noqa: F811
-    """Two programs, one number: the text is scored in one stretch by both, after the token that ends texts."""
+def test_bits_per_byte_match(tmp_path, tokenizer_file):  # noqa: F811
+    """Both programs score the text as one sequence after the end-of-text token, and agree."""
     from statemix.hf.export import export_model
 
     text, data = tmp_path / "text.txt", tmp_path / "text.jsonl"

@@ -1,4 +1,4 @@
-"""Training on two ranks gives the losses of one process; what two ranks saved, one reads; a rank that dies stops the other."""
+"""Training on two ranks: the losses of one process, shared checkpoints, and a killed rank."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from lm_runs import losses, tiny_model
 from ranks import on_ranks
 from texts import little_data
 
@@ -27,6 +28,7 @@ pytest.importorskip(
     "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
 )
 STEPS = 20
+SAVING = Execution(save_every=10, peak_flops=1e9)
 WAYS = {
     "ddp": Execution(),
     "ddp, accumulated": Execution(accumulate=2),
@@ -46,49 +48,29 @@ MIXERS = {
 def config_of(data, mixer):
     model = LMConfig(data.meta.vocab, 16, 2, mixer, MIXERS[mixer])
     settings = {"lr": 1e-2, "optimiser": "adamw", "warmup": 0.1}
-    # 25 tokens do not divide among two ranks
+    # The 25 tokens of a sequence do not divide evenly among two ranks.
     return LMRunConfig(model, digest(data), length=25, batch=4, steps=STEPS, **settings)
 
 
-def losses(directory):
-    return [
-        line["loss"]
-        for line in map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
-        if "loss" in line
-    ]
+def train(config, data, directory, execution=SAVING):
+    with ranks_of(execution) as ranks:
+        return train_lm(config, execution, data, directory, ranks)
 
 
 def train_every_way(rank, count, directory, data_directory):
-    """Each way with BD-LRU, and sharing sequences with H-LRU; one run stops half way, and one process resumes it."""
+    """Train BD-LRU in every way, and H-LRU with shared sequences; some runs stop early."""
     data = open_data(data_directory)
+    config = config_of(data, "bdlru")
     for way, execution in WAYS.items():
         for mixer in MIXERS if way == "context" else ("bdlru",):
-            execution = replace(execution, save_every=10, peak_flops=1e9)  # noqa: PLW2901
-            with ranks_of(execution) as ranks:
-                train_lm(
-                    config_of(data, mixer), execution, data, directory / f"{way} {mixer}", ranks
-                )
+            saving = replace(execution, save_every=10, peak_flops=1e9)
+            train(config_of(data, mixer), data, directory / f"{way} {mixer}", saving)
 
     execution = replace(WAYS["fsdp"], peak_flops=1e9)
-    with ranks_of(execution) as ranks:
-        train_lm(
-            replace(config_of(data, "bdlru"), bf16=True),
-            execution,
-            data,
-            directory / "fsdp bf16",
-            ranks,
-        )
-
+    train(replace(config, bf16=True), data, directory / "fsdp bf16", execution)
     for way in ("ddp", "fsdp"):
         execution = replace(WAYS[way], peak_flops=1e9)
-        with ranks_of(execution) as ranks:
-            train_lm(
-                replace(config_of(data, "bdlru"), optimiser="muon"),
-                execution,
-                data,
-                directory / f"muon {way}",
-                ranks,
-            )
+        train(replace(config, optimiser="muon"), data, directory / f"muon {way}", execution)
 
     def stop(run, report):
         if report.step == 14:
@@ -97,17 +79,16 @@ def train_every_way(rank, count, directory, data_directory):
     for way in ("ddp", "fsdp"):
         execution = replace(WAYS[way], save_every=10, peak_flops=1e9)
         with ranks_of(execution) as ranks, suppress(KeyboardInterrupt):
-            train_lm(
-                config_of(data, "bdlru"), execution, data, directory / f"cut {way}", ranks, stop
-            )
+            train_lm(config, execution, data, directory / f"cut {way}", ranks, stop)
 
+    # Both ranks raise this error.
     (directory / "foreign").mkdir(exist_ok=True)
     (directory / "foreign" / "metrics.jsonl").write_text("")
     with (
         ranks_of(execution) as ranks,
         pytest.raises(ValueError, match="has metrics.jsonl, but no config.json"),
-    ):  # on both
-        train_lm(config_of(data, "bdlru"), execution, data, directory / "foreign", ranks)
+    ):
+        train_lm(config, execution, data, directory / "foreign", ranks)
 
 
 @pytest.fixture(scope="module")
@@ -117,21 +98,9 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def one_process(data, tmp_path_factory):
-    directory, results = tmp_path_factory.mktemp("one"), {}
-    for mixer in MIXERS:
-        execution = Execution(save_every=10, peak_flops=1e9)
-        with ranks_of(execution) as ranks:
-            results[mixer] = train_lm(
-                config_of(data, mixer), execution, data, directory / mixer, ranks
-            )
-    with ranks_of(execution) as ranks:
-        train_lm(
-            replace(config_of(data, "bdlru"), optimiser="muon"),
-            execution,
-            data,
-            directory / "muon",
-            ranks,
-        )
+    directory = tmp_path_factory.mktemp("one")
+    results = {mixer: train(config_of(data, mixer), data, directory / mixer) for mixer in MIXERS}
+    train(replace(config_of(data, "bdlru"), optimiser="muon"), data, directory / "muon")
     return directory, results
 
 
@@ -143,7 +112,7 @@ def two_ranks(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize(("way", "mixer"), [*((way, "bdlru") for way in WAYS), ("context", "hlru")])
-def test_two_ranks_have_the_losses_of_one_process(one_process, two_ranks, way, mixer):
+def test_two_ranks_match_the_losses_of_one_process(one_process, two_ranks, way, mixer):
     directory, results = one_process
     ours = two_ranks / f"{way} {mixer}"
     assert len(losses(ours)) == STEPS
@@ -157,14 +126,14 @@ def test_two_ranks_have_the_losses_of_one_process(one_process, two_ranks, way, m
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_with_muon_too(one_process, two_ranks, way):
+def test_two_ranks_match_one_process_with_muon(one_process, two_ranks, way):
     directory, _ = one_process
     np.testing.assert_allclose(
         losses(two_ranks / f"muon {way}"), losses(directory / "muon"), rtol=0, atol=1e-5
     )
 
 
-def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks):
+def test_bfloat16_hardly_changes_the_losses_of_sharded_weights(one_process, two_ranks):
     directory, _ = one_process
     np.testing.assert_allclose(
         losses(two_ranks / "fsdp bf16"), losses(directory / "bdlru"), rtol=0, atol=0.05
@@ -174,16 +143,12 @@ def test_sharded_weights_in_bfloat16_are_nearly_the_same(one_process, two_ranks)
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
-def test_what_two_ranks_saved_one_goes_on_with(one_process, two_ranks, data, way):
+def test_one_process_resumes_checkpoints_of_two_ranks(one_process, two_ranks, data, way):
     directory, results = one_process
     assert sorted(path.name for path in (two_ranks / f"cut {way}" / "checkpoints").iterdir()) == [
         "step-00000010"
     ]
-    execution = Execution(save_every=10, peak_flops=1e9)
-    with ranks_of(execution) as ranks:
-        result = train_lm(
-            config_of(data, "bdlru"), execution, data, two_ranks / f"cut {way}", ranks
-        )
+    result = train(config_of(data, "bdlru"), data, two_ranks / f"cut {way}")
     np.testing.assert_allclose(
         losses(two_ranks / f"cut {way}"), losses(directory / "bdlru"), rtol=0, atol=1e-5
     )
@@ -205,32 +170,10 @@ def start_rank(rank, port, arguments):
 
 
 @pytest.mark.slow
-def test_a_killed_rank_stops_the_other_and_nothing_is_lost(tmp_path, data):
-    """kill -9 one of two: the other ends with an error within a minute, and one process goes on to the numbers of an unbroken run."""
-    sizes = [
-        "--preset",
-        "180k-bdlru-m4",
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--length",
-        "16",
-        "--batch",
-        "4",
-        "--steps",
-        "400",
-    ]
-    common = [
-        str(data.directory),
-        *sizes,
-        "--save-every",
-        "20",
-        "--peak-tflops",
-        "1",
-        "--validation-tokens",
-        "64",
-    ]
+def test_a_killed_rank_stops_the_other_and_loses_no_checkpoint(tmp_path, data):
+    """If one rank is killed, the other fails within a minute, and one process can resume."""
+    sizes = [*tiny_model(batch=4), "--steps", "400"]
+    common = [str(data.directory), *sizes, "--save-every", "20", "--validation-tokens", "64"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Models in directories, text from them, perplexity by position, and the commands."""
+"""Saved models, text generation, perplexity by position, and the commands."""
 
 import gc
 import json
@@ -67,7 +67,7 @@ def contents(directory):
 
 
 @pytest.mark.parametrize("tie", [False, True])
-def test_a_model_survives_its_directory(tmp_path, tie):
+def test_a_saved_model_loads_unchanged(tmp_path, tie):
     config = LMConfig(30, 16, 2, "hlru", {"n_channels": 4, "order": 2}, tie=tie)
     model = build(config)
     save_model(tmp_path / "model", config, model.state_dict(), about={"note": 1})
@@ -82,7 +82,7 @@ def test_a_model_survives_its_directory(tmp_path, tie):
         assert torch.equal(a, b), name
 
 
-def test_a_model_is_replaced_only_if_asked(directory):
+def test_a_model_is_replaced_only_on_request(directory):
     other = LMConfig(300, 8, 1, "lstm", {"hidden": 4})
     before = contents(directory)
     with pytest.raises(FileExistsError, match="exists and would be overwritten"):
@@ -93,7 +93,7 @@ def test_a_model_is_replaced_only_if_asked(directory):
     assert [path.name for path in directory.parent.iterdir()] == ["final"]
 
 
-def test_nothing_but_a_model_is_replaced(tmp_path):
+def test_other_files_are_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(
         FileExistsError,
@@ -160,7 +160,8 @@ DAMAGES = {
     ),
     "another width": (
         narrow,
-        r"do not fit the config: `embedding.weight` must have the shape \(300, 8\), got \(300, 16\)",
+        r"do not fit the config: `embedding.weight` must have the shape \(300, 8\), got \(300, "
+        r"16\)",
     ),
     "missing weight": (drop_weight, "missing: norm.weight"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is missing"),
@@ -174,25 +175,26 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_directories_say_so(directory, damage):
+def test_damaged_directories_raise(directory, damage):
     act, message = DAMAGES[damage]
     act(directory)
     with pytest.raises(SystemExit, match=f"statemix: .*{message}"):
         main(["lm", "generate", str(directory), "the"])
 
 
-def test_a_tokenizer_of_another_model_is_refused(tmp_path, tokenizer_file):
+def test_a_tokenizer_of_another_model_raises(tmp_path, tokenizer_file):
     config = LMConfig(100, 16, 1, "lstm", {"hidden": 4})
     save_model(tmp_path / "m", config, build(config).state_dict(), tokenizer=tokenizer_file)
     with pytest.raises(
         SystemExit,
-        match="token ids up to 2.., but the vocabulary of the model has 100 tokens. Replace it with",
+        match="token ids up to 2.., but the vocabulary of the model has 100 tokens. Replace it "
+        "with",
     ):
         main(["lm", "generate", str(tmp_path / "m"), "the"])
 
 
 @pytest.mark.parametrize("length", [1, 5, 1500])
-def test_greedy_tokens_are_the_likeliest(length):
+def test_greedy_tokens_have_the_highest_probability(length):
     model, prompt = build(), torch.randint(300, (length,))
     tokens = list(generate_tokens(model, prompt, 12, GREEDY))
     logits, _ = model(torch.cat([prompt, torch.tensor(tokens)])[None])
@@ -235,7 +237,7 @@ def test_sampling():
 
 
 def test_memory_does_not_grow_with_tokens():
-    """What is alive after 100 tokens is alive after 1,000, and no more."""
+    """Tensors in memory after 1,000 tokens are as large as after 100."""
     model, alive = build(), {}
     for count, _ in enumerate(generate_tokens(model, torch.tensor([1]), 1001, GREEDY)):
         if count in (100, 1000):
@@ -251,19 +253,19 @@ def test_memory_does_not_grow_with_tokens():
     [({"temperature": t}, "`temperature`") for t in (-1.0, math.inf, math.nan)]
     + [({"top_k": -1}, "`top_k`"), ({"top_p": 0.0}, "`top_p`"), ({"top_p": 1.5}, "`top_p`")],
 )
-def test_impossible_sampling(options, message):
+def test_invalid_sampling_options_raise(options, message):
     with pytest.raises(ValueError, match=message):
         Sampling(**options)
 
 
-def test_an_empty_prompt_is_refused():
+def test_an_empty_prompt_raises():
     with pytest.raises(ValueError, match="A prompt must have at least one token"):
         next(generate_tokens(build(), torch.tensor([], dtype=torch.long), 3, GREEDY))
 
 
 @pytest.mark.parametrize(("length", "batch"), [(10, 2), (10, 100), (53, 3), (64, 1)])
 def test_perplexity_by_position(length, batch, monkeypatch):
-    """Against each chunk by itself; in chunks of time however small."""
+    """The result matches separate evaluations of all sequences, with small chunks along time."""
     monkeypatch.setattr("statemix.lm.evaluate.LOGITS", 300 * 7)
     model, tokens = build(), torch.randint(300, (53,))
     texts = [tokens[:3], tokens[3:3], tokens[3:]]
@@ -303,13 +305,13 @@ def test_generate_streams_the_text(directory, capsys):
     saved, tokenizer = load_model(directory), Tokenizer.from_file(str(directory / "tokenizer.json"))
     prompt = torch.tensor([0, *tokenizer.encode("the cat").ids])
     tokens = list(generate_tokens(saved.model, prompt, 9, GREEDY))
-    whole = "the cat" + tokenizer.decode(tokens, skip_special_tokens=False)
-    assert printed.out.rstrip("\n") == whole.rstrip("�\n")
+    expected = "the cat" + tokenizer.decode(tokens, skip_special_tokens=False)
+    assert printed.out.rstrip("\n") == expected.rstrip("�\n")
     assert "9 tokens" in printed.err
 
 
 def word_tokenizer(path):
-    """One that puts spaces between words, not into them, and frames what it encodes with tokens of its own."""
+    """Save a tokenizer whose tokens are words without spaces, and which adds special tokens."""
     words = {
         word: i
         for i, word in enumerate(
@@ -326,7 +328,7 @@ def word_tokenizer(path):
     return tokenizer
 
 
-def test_words_stay_apart_from_the_prompt(tmp_path, capsys):
+def test_generated_words_are_separated_from_the_prompt(tmp_path, capsys):
     tokenizer = word_tokenizer(tmp_path / "tokenizer.json")
     save_model(
         tmp_path / "final", CONFIG, build().state_dict(), tokenizer=tmp_path / "tokenizer.json"
@@ -377,7 +379,7 @@ def test_an_exported_tokenizer_adds_no_tokens(tmp_path):
 
 
 def test_eval_reads_lines_of_json(directory, tmp_path, capsys):
-    """As `prepare` does: a document a line, not the braces around it."""
+    """Each line is a document without its JSON syntax, as in `prepare`."""
     bodies = [TEXT[:200], TEXT[100:400]]
     (tmp_path / "d.jsonl").write_text("".join(json.dumps({"body": body}) + "\n" for body in bodies))
     for index, body in enumerate(bodies):
@@ -414,7 +416,7 @@ def test_eval_reads_lines_of_json(directory, tmp_path, capsys):
         main(["lm", "eval", str(directory), str(tmp_path / "deep.jsonl")])
 
 
-def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, capsys):
+def test_eval_reports_positions_beyond_the_training_length(directory, tmp_path, capsys):
     text, out = tmp_path / "text.txt", tmp_path / "out.jsonl"
     text.write_text(TEXT * 5)
     main(["lm", "eval", str(directory), str(text), "--out", str(out)])
@@ -434,13 +436,13 @@ def test_eval_tells_positions_beyond_the_training_length(directory, tmp_path, ca
         (b"a\0b", "holds a zero byte at 1"),
     ],
 )
-def test_texts_that_are_none(directory, tmp_path, data, message):
+def test_invalid_texts_raise(directory, tmp_path, data, message):
     (tmp_path / "text.txt").write_bytes(data)
     with pytest.raises(SystemExit, match=message):
         main(["lm", "eval", str(directory), str(tmp_path / "text.txt")])
 
 
-def test_a_mark_of_byte_order_is_not_text(directory, tmp_path):
+def test_a_byte_order_mark_is_not_text(directory, tmp_path):
     saved, tokenizer = load_model(directory), Tokenizer.from_file(str(directory / "tokenizer.json"))
     (tmp_path / "marked.txt").write_text(TEXT, encoding="utf-8-sig")
     text = read_text(tmp_path / "marked.txt", saved, tokenizer)
@@ -449,7 +451,7 @@ def test_a_mark_of_byte_order_is_not_text(directory, tmp_path):
 
 
 def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, capsys):
-    """The same number as their text gives."""
+    """Held-out documents give the same result as their text."""
     source, data = tmp_path / "source", tmp_path / "data"
     source.mkdir()
     for index in range(40):
@@ -485,7 +487,7 @@ def test_eval_takes_held_out_documents(directory, tmp_path, tokenizer_file, caps
         main(["lm", "eval", str(directory), str(data)])
 
 
-def test_a_disk_that_is_full(directory, tmp_path):
+def test_a_full_disk_raises(directory, tmp_path):
     with (
         small_files(4096),
         pytest.raises(
@@ -498,7 +500,8 @@ def test_a_disk_that_is_full(directory, tmp_path):
         small_files(4096),
         pytest.raises(
             SystemExit,
-            match=r"statemix: The weights for .*exported could not be written \(.*\). Free some disk space",
+            match=r"statemix: The weights for .*exported could not be written \(.*\). Free "
+            r"some disk space",
         ),
     ):
         main(["lm", "export", str(directory), str(tmp_path / "exported")])
@@ -512,7 +515,7 @@ def test_presets_are_listed_with_their_sizes(capsys):
         assert word in printed
 
 
-def test_export_is_read_by_transformers(directory, tmp_path, capsys):
+def test_transformers_loads_an_export(directory, tmp_path, capsys):
     import statemix.hf  # noqa: F401
 
     transformers.utils.logging.disable_progress_bar()
@@ -525,10 +528,10 @@ def test_export_is_read_by_transformers(directory, tmp_path, capsys):
     out = model.generate(**batch, max_new_tokens=8, do_sample=False, eos_token_id=None)
     ours = list(generate_tokens(load_model(directory).model, batch["input_ids"][0], 8, GREEDY))
     assert out[0, -8:].tolist() == ours
-    begun = tokenizer([tokenizer.bos_token + "the cat"], return_tensors="pt")["input_ids"][
+    with_bos = tokenizer([tokenizer.bos_token + "the cat"], return_tensors="pt")["input_ids"][
         0
     ].tolist()
-    assert begun == [0, *batch["input_ids"][0].tolist()], "as `statemix lm generate` begins"
+    assert with_bos == [0, *batch["input_ids"][0].tolist()], "like `statemix lm generate`"
     before = contents(tmp_path / "exported")
     with pytest.raises(SystemExit, match="exists and would be overwritten"):
         main(["lm", "export", str(directory), str(tmp_path / "exported")])

@@ -1,4 +1,4 @@
-"""Training a language model in one process: to the same numbers however it is cut, interrupted or computed."""
+"""Training a language model in one process gives the same losses, also after interruptions."""
 
 import copy
 import errno
@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from lm_runs import losses, metrics, tiny_model
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from texts import little_data, small_files
@@ -54,23 +55,23 @@ def run(config, data, directory, execution=QUICK, observer=None):
         return train_lm(config, execution, data, directory, ranks, observer)
 
 
-def metrics(directory):
-    return [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
+def interrupt_at(step):
+    def interrupt(run, report):
+        if report.step == step:
+            raise KeyboardInterrupt
 
-
-def losses(directory):
-    return [line["loss"] for line in metrics(directory) if "loss" in line]
+    return interrupt
 
 
 @pytest.fixture(scope="module")
-def whole(config, data, tmp_path_factory):
+def full_run(config, data, tmp_path_factory):
     """An uninterrupted run."""
-    directory = tmp_path_factory.mktemp("whole")
+    directory = tmp_path_factory.mktemp("full_run")
     return run(config, data, directory), directory
 
 
-def test_a_run_learns_and_leaves_a_model(whole, config, data):
-    result, directory = whole
+def test_a_run_reduces_the_loss_and_saves_a_model(full_run, config, data):
+    result, directory = full_run
     assert losses(directory)[-1] < losses(directory)[0] - 0.3
     assert result.tokens == 8 * 4 * 24
     saved = load_model(directory / "final")
@@ -102,22 +103,17 @@ def test_a_run_learns_and_leaves_a_model(whole, config, data):
 
 
 @pytest.mark.parametrize("stop", [1, 4, 7])
-def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, whole, stop):
-    def interrupt(run, report):
-        if report.step == stop:
-            raise KeyboardInterrupt
-
+def test_an_interrupted_run_resumes_to_the_same_losses(tmp_path, config, data, full_run, stop):
     with pytest.raises(KeyboardInterrupt):
-        run(config, data, tmp_path, observer=interrupt)
-    (tmp_path / "checkpoints" / "step-00000005.part").mkdir(
-        parents=True
-    )  # as a killed run may leave
+        run(config, data, tmp_path, observer=interrupt_at(stop))
+    # A killed run may leave a partial checkpoint.
+    (tmp_path / "checkpoints" / "step-00000005.part").mkdir(parents=True)
     result = run(config, data, tmp_path)
-    assert losses(tmp_path) == losses(whole[1])
+    assert losses(tmp_path) == losses(full_run[1])
     assert not list(tmp_path.glob("checkpoints/*.part"))
-    assert replace(result, seconds=0) == replace(whole[0], seconds=0)
+    assert replace(result, seconds=0) == replace(full_run[0], seconds=0)
     ours, theirs = (
-        load_model(directory / "final").model.state_dict() for directory in (tmp_path, whole[1])
+        load_model(directory / "final").model.state_dict() for directory in (tmp_path, full_run[1])
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
@@ -127,14 +123,16 @@ def test_an_interrupted_run_goes_on_to_the_same_numbers(tmp_path, config, data, 
     [{"accumulate": 2}, {"checkpointing": True}, {"accumulate": 4, "checkpointing": True}],
     ids=str,
 )
-def test_how_it_is_computed_does_not_matter(tmp_path, config, data, whole, change):
+def test_accumulation_and_checkpointing_do_not_change_losses(
+    tmp_path, config, data, full_run, change
+):
     run(config, data, tmp_path, replace(QUICK, **change))
-    np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=1e-5)
+    np.testing.assert_allclose(losses(tmp_path), losses(full_run[1]), atol=1e-5)
 
 
 @pytest.mark.slow  # compiling takes a minute
-def test_compiled_it_is_the_same(tmp_path, data):
-    """In processes of their own: checked shapes cannot be compiled."""
+def test_compilation_does_not_change_losses(tmp_path, data):
+    """The runs use separate processes, because shape checks cannot be compiled."""
     sizes = [
         "--preset",
         "180k-bdlru-m4",
@@ -163,19 +161,19 @@ def test_compiled_it_is_the_same(tmp_path, data):
     np.testing.assert_allclose(losses(tmp_path / "compiled"), losses(tmp_path / "plain"), atol=1e-5)
 
 
-def test_in_bfloat16_it_is_nearly_the_same(tmp_path, config, data, whole):
+def test_bfloat16_hardly_changes_losses(tmp_path, config, data, full_run):
     run(replace(config, bf16=True), data, tmp_path)
-    np.testing.assert_allclose(losses(tmp_path), losses(whole[1]), atol=0.05)
-    assert losses(tmp_path) != losses(whole[1])
+    np.testing.assert_allclose(losses(tmp_path), losses(full_run[1]), atol=0.05)
+    assert losses(tmp_path) != losses(full_run[1])
 
 
-def test_validation_on_the_way(tmp_path, config, data):
+def test_validation_during_training(tmp_path, config, data):
     run(config, data, tmp_path, replace(QUICK, validate_every=4, validation_tokens=50))
     assert [line["step"] for line in metrics(tmp_path) if "perplexity" in line] == [4, 8]
 
 
-def test_a_checkpoint_is_of_its_moment(tmp_path, config, data):
-    """Written while training goes on, it holds the weights of the step it is named after."""
+def test_a_checkpoint_holds_the_weights_of_its_step(tmp_path, config, data):
+    """A checkpoint that is written during later steps holds the weights of its own step."""
     seen = {}
 
     def look(run, report):
@@ -198,17 +196,18 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, config, data, monkeyp
     )
     with pytest.raises(
         FloatingPointError,
-        match=r"The loss is nan at step 4 \(batch 4, windows \d+, .*last good checkpoint is .*step-00000003",
+        match=r"The loss is nan at step 4 \(batch 4, windows \d+, .*last good checkpoint is "
+        r".*step-00000003",
     ):
         run(config, data, tmp_path)
     monkeypatch.undo()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
     assert len(losses(tmp_path)) == 4
-    assert run(config, data, tmp_path).steps == 8  # and it can go on
+    assert run(config, data, tmp_path).steps == 8  # and the run can resume
 
 
-def test_another_run_is_not_overwritten(whole, config, data, tmp_path):
-    _, directory = whole
+def test_another_run_is_not_overwritten(full_run, config, data, tmp_path):
+    _, directory = full_run
     before = (directory / "config.json").read_text()
     with pytest.raises(ValueError, match="holds the result of another run"):
         run(replace(config, lr=1.0), data, directory)
@@ -220,20 +219,21 @@ def test_another_run_is_not_overwritten(whole, config, data, tmp_path):
     assert (directory / "config.json").read_text() == before
 
 
-def test_a_damaged_checkpoint_is_named(tmp_path, config, data):
+def test_an_error_names_a_damaged_checkpoint(tmp_path, config, data):
     run(config, data, tmp_path)
     (tmp_path / "result.json").unlink()
     (file,) = (tmp_path / "checkpoints" / "step-00000008").glob("*.safetensors")
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(
         ValueError,
-        match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to resume from the one before it",
+        match=r"The checkpoint .*step-00000008 cannot be read .* Delete it to resume from the "
+        r"one before it",
     ):
         run(config, data, tmp_path)
 
 
-def test_a_damaged_state_or_result_is_named(tmp_path, config, data, whole):
-    shutil.copytree(whole[1], tmp_path / "run")
+def test_an_error_names_a_damaged_state_or_result(tmp_path, config, data, full_run):
+    shutil.copytree(full_run[1], tmp_path / "run")
     result, state = (
         tmp_path / "run" / name for name in ("result.json", "checkpoints/step-00000008/state.json")
     )
@@ -248,55 +248,60 @@ def test_a_damaged_state_or_result_is_named(tmp_path, config, data, whole):
         state.write_text(damage)
         with pytest.raises(
             ValueError,
-            match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to resume from the checkpoint",
+            match=r"step-00000008/state.json is damaged: .* Delete .*step-00000008 to resume "
+            r"from the checkpoint",
         ):
             run(config, data, tmp_path / "run")
     shutil.rmtree(state.parent)
-    assert replace(run(config, data, tmp_path / "run"), seconds=0) == replace(whole[0], seconds=0)
+    assert replace(run(config, data, tmp_path / "run"), seconds=0) == replace(
+        full_run[0], seconds=0
+    )
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, config, data, whole):
-    shutil.copytree(whole[1], tmp_path / "run")
+def test_a_checkpoint_of_another_run_raises(tmp_path, config, data, full_run):
+    shutil.copytree(full_run[1], tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     path = tmp_path / "run" / "checkpoints" / "step-00000008" / "state.json"
     state = json.loads(path.read_text())
     path.write_text(json.dumps({**state, "config": "0123"}))
     with pytest.raises(
         ValueError,
-        match=rf"step-00000008 is of another run \(id 0123, this one is {config.id}\). Choose another --out",
+        match=rf"step-00000008 is of another run \(id 0123, this one is {config.id}\). Choose "
+        rf"another --out",
     ):
         run(config, data, tmp_path / "run")
-    path.write_text(
-        json.dumps({"step": state["step"], "seconds": state["seconds"]})
-    )  # as the first versions wrote it
-    assert run(config, data, tmp_path / "run") == whole[0]
+    # The first versions wrote these two fields only.
+    path.write_text(json.dumps({"step": state["step"], "seconds": state["seconds"]}))
+    assert run(config, data, tmp_path / "run") == full_run[0]
 
 
 @pytest.mark.parametrize(
     "name", ["metrics.jsonl", "checkpoints/step-00000008/state.json", "final/config.json"]
 )
-def test_a_directory_of_something_else_is_left_alone(tmp_path, config, data, whole, name):
+def test_a_directory_without_a_config_is_not_touched(tmp_path, config, data, full_run, name):
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(whole[1] / name, path)
+    shutil.copyfile(full_run[1] / name, path)
     before = path.read_bytes()
     with pytest.raises(
         ValueError,
-        match=r"has (metrics.jsonl|.*step-00000008|final/config.json), but no config.json .* Choose another --out",
+        match=r"has (metrics.jsonl|.*step-00000008|final/config.json), but no config.json .* "
+        r"Choose another --out",
     ):
         run(config, data, tmp_path)
     assert [found for found in tmp_path.rglob("*") if found.is_file()] == [path]
     assert path.read_bytes() == before
 
 
-def test_what_is_in_the_way_is_told_before_the_training(tmp_path, config, data, whole):
-    """Somebody's files where the model is to be, a prepared text, a config that is no run's; and a lock that is a file of theirs."""
+def test_existing_files_raise_before_training(tmp_path, config, data, full_run):
+    """Unrelated files, a prepared text, or another config raise; a file named `lock` is kept."""
     (tmp_path / "a" / "final").mkdir(parents=True)
-    shutil.copyfile(whole[1] / "config.json", tmp_path / "a" / "config.json")
+    shutil.copyfile(full_run[1] / "config.json", tmp_path / "a" / "config.json")
     (tmp_path / "a" / "final" / "thesis.tex").write_text("years of work")
     with pytest.raises(
         ValueError,
-        match=r"final holds thesis.tex, which is not a file of a model, and would be lost. Move it away",
+        match=r"final holds thesis.tex, which is not a file of a model, and would be lost. "
+        r"Move it away",
     ):
         run(config, data, tmp_path / "a")
     assert (tmp_path / "a" / "final" / "thesis.tex").read_text() == "years of work"
@@ -318,7 +323,7 @@ def test_what_is_in_the_way_is_told_before_the_training(tmp_path, config, data, 
     assert (tmp_path / "d" / "lock").read_text() == "mine"
 
 
-def test_held_out_tokens_and_the_tokenizer_are_looked_at_first(tmp_path, config, data):
+def test_data_and_tokenizer_are_checked_before_training(tmp_path, config, data):
     copy = tmp_path / "data"
     shutil.copytree(data.directory, copy)
     shard = np.fromfile(copy / "validation-00000.bin", "<u2")
@@ -347,7 +352,7 @@ def test_held_out_tokens_and_the_tokenizer_are_looked_at_first(tmp_path, config,
     assert not (tmp_path / "run").exists()
 
 
-def test_one_process_at_a_time(tmp_path, config, data, monkeypatch):
+def test_only_one_process_can_train_a_run(tmp_path, config, data, monkeypatch):
     def enter_too(*_):
         with pytest.raises(ValueError, match="is being trained by another process"):
             run(config, data, tmp_path)
@@ -367,10 +372,10 @@ def test_one_process_at_a_time(tmp_path, config, data, monkeypatch):
     assert run(short, data, tmp_path / "elsewhere").steps == 1
 
 
-def test_a_disk_that_is_full(tmp_path, config, data):
+def test_a_full_disk_raises(tmp_path, config, data):
     def fill(run, report):
         while report.step == 5 and not (tmp_path / "checkpoints" / "step-00000003").exists():
-            time.sleep(0.01)  # while it is being written
+            time.sleep(0.01)  # until the checkpoint is written
         if report.step == 5:
             limit.__enter__()
 
@@ -378,7 +383,8 @@ def test_a_disk_that_is_full(tmp_path, config, data):
     try:
         with pytest.raises(
             ValueError,
-            match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one is .*step-00000003. Free some disk",
+            match=r"No checkpoint could be written to .*checkpoints \(.+\). The last good one "
+            r"is .*step-00000003. Free some disk",
         ):
             run(config, data, tmp_path, observer=fill)
     finally:
@@ -386,40 +392,42 @@ def test_a_disk_that_is_full(tmp_path, config, data):
     assert run(config, data, tmp_path).steps == 8
 
 
-def test_a_model_that_was_removed_is_made_again(tmp_path, config, data, whole):
-    shutil.copytree(whole[1], tmp_path / "run")
+def test_a_removed_model_is_restored(tmp_path, config, data, full_run):
+    shutil.copytree(full_run[1], tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "final")
-    assert run(config, data, tmp_path / "run") == whole[0]
+    assert run(config, data, tmp_path / "run") == full_run[0]
     ours, theirs = (
         load_model(directory / "final").model.state_dict()
-        for directory in (tmp_path / "run", whole[1])
+        for directory in (tmp_path / "run", full_run[1])
     )
     torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
     lines = [
         [json.loads(line)["step"] for line in (d / "metrics.jsonl").read_text().splitlines()]
-        for d in (tmp_path / "run", whole[1])
+        for d in (tmp_path / "run", full_run[1])
     ]
-    assert lines[0] == lines[1], "each validation once"
+    assert lines[0] == lines[1], "each validation occurs once"
     for name in ("final", "checkpoints"):
         shutil.rmtree(tmp_path / "run" / name)
     with pytest.raises(
         ValueError,
-        match=r"is finished, but final/ is missing, and there is no checkpoint .* Delete .*result.json to train",
+        match=r"is finished, but final/ is missing, and there is no checkpoint .* Delete "
+        r".*result.json to train",
     ):
         run(config, data, tmp_path / "run")
 
 
-def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, config, data, whole):
+def test_weights_that_are_not_finite_raise(tmp_path, config, data, full_run):
     def overflow(run, report):
         if report.step == 6:
             run.scored.model.norm.weight.data[3] = float("inf")
 
     with pytest.raises(
         FloatingPointError,
-        match=r"The weights are not finite after step 6. .*The last good checkpoint is .*step-00000003",
+        match=r"The weights are not finite after step 6. .*The last good checkpoint is "
+        r".*step-00000003",
     ):
         run(config, data, tmp_path / "run", observer=overflow)
-    assert run(config, data, tmp_path / "run").loss == whole[0].loss
+    assert run(config, data, tmp_path / "run").loss == full_run[0].loss
     (file,) = (tmp_path / "run" / "checkpoints" / "step-00000008").glob("*.safetensors")
     with safe_open(file, "pt") as opened:
         noted = opened.metadata()
@@ -429,7 +437,8 @@ def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, config, data, w
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(
         FloatingPointError,
-        match=r"step-00000008 has weights that are not finite. Delete it to resume from the one before",
+        match=r"step-00000008 has weights that are not finite. Delete it to resume from the "
+        r"one before",
     ):
         run(config, data, tmp_path / "run")
 
@@ -446,13 +455,13 @@ def test_no_checkpoint_has_weights_that_are_not_finite(tmp_path, config, data, w
         ({}, {"context": 2}, r"The number of ranks, 1, must be a multiple of --context 2"),
     ],
 )
-def test_sizes_that_do_not_divide_are_refused(tmp_path, config, data, change, execution, message):
+def test_sizes_that_do_not_divide_raise(tmp_path, config, data, change, execution, message):
     with pytest.raises(ValueError, match=message):
         run(replace(config, **change), data, tmp_path, replace(QUICK, **execution))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_is_too_small_for_the_vocabulary_is_refused(tmp_path, config, data):
+def test_a_model_with_too_small_a_vocabulary_raises(tmp_path, config, data):
     small = replace(config, model=replace(config.model, vocab=100))
     with pytest.raises(
         ValueError, match="different tokens, but the vocabulary of the model has 100"
@@ -475,7 +484,7 @@ def test_a_model_that_is_too_small_for_the_vocabulary_is_refused(tmp_path, confi
         ({"lr": INF}, "`lr` must be above zero and finite, got inf"),
     ],
 )
-def test_bad_configs_say_so(config, change, message):
+def test_invalid_configs_raise(config, change, message):
     with pytest.raises(ValueError, match=message):
         replace(config, **change)
 
@@ -492,13 +501,13 @@ def test_bad_configs_say_so(config, change, message):
     ],
     ids=str,
 )
-def test_bad_executions_say_so(change):
+def test_invalid_executions_raise(change):
     ((name, value),) = change.items()
     with pytest.raises(ValueError, match=f"`{name}` must be .*, got {value}"):
         Execution(**change)
 
 
-def test_configs_are_data(config):
+def test_configs_convert_to_json_and_back(config):
     assert run_config_from_dict(json.loads(config.to_json())) == config
     assert replace(config, seed=1).id != config.id
     with pytest.raises(
@@ -515,11 +524,10 @@ def test_configs_are_data(config):
         Execution(keep=0)
 
 
-def test_ids_outlive_new_fields(config):
-    first = LMRunConfig(
-        LMConfig(300), "x", 512, 16, lr=3e-3, optimiser="adamw", warmup=0.1
-    )  # the first defaults
-    assert first.id == "d69539c3fb29d7d1"  # as it was before there was a choice of optimisers
+def test_new_fields_do_not_change_ids(config):
+    # The defaults, and the id, of the first version, which had one optimiser.
+    first = LMRunConfig(LMConfig(300), "x", 512, 16, lr=3e-3, optimiser="adamw", warmup=0.1)
+    assert first.id == "d69539c3fb29d7d1"
     assert (
         len({first.id, replace(first, optimiser="muon").id, replace(first, matrix_lr=0.1).id}) == 3
     )
@@ -541,7 +549,10 @@ def test_biases_and_norms_do_not_decay(config):
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (30, 30), (1, 7), (330, 32)], ids=str)
 def test_orthogonal_matrices(shape):
-    """As Jordan's iteration has them, which is done here on Gram matrices; singular values near one, singular vectors kept."""
+    """The iteration on Gram matrices equals Jordan's.
+
+    It moves singular values close to one and keeps singular vectors.
+    """
     torch.manual_seed(0)
     G = torch.randn(shape, dtype=torch.float64)
     X = G / G.norm()
@@ -557,7 +568,7 @@ def test_orthogonal_matrices(shape):
     torch.testing.assert_close(turned, torch.diag(turned.diagonal()), rtol=0, atol=1e-6)
 
 
-def test_muon_turns_matrices_inside_blocks(config):
+def test_muon_updates_matrices_inside_blocks(config):
     model = LanguageModel(config.model)
     optimiser = make_optimiser(model, replace(config, optimiser="muon", lr=1e-3, matrix_lr=0.02))
     assert sum(len(group["params"]) for group in optimiser.param_groups) == len(
@@ -573,20 +584,19 @@ def test_muon_turns_matrices_inside_blocks(config):
         if p.ndim == 2 and name.startswith("blocks") and "bias" not in name:
             rate = 0.02
             change = (1 - rate * decay) * before[name] - p.detach()
-            expected = (
-                rate * max(1, p.shape[0] / p.shape[1]) ** 0.5 * orthogonal(p.grad)
-            )  # a first momentum has its gradient's direction
+            # The first momentum is parallel to the gradient.
+            expected = rate * max(1, p.shape[0] / p.shape[1]) ** 0.5 * orthogonal(p.grad)
         else:
             rate = 1e-3
             change = (1 - rate * decay) * before[name] - p.detach()
-            expected = rate * p.grad.sign()  # so does Adam's, entry by entry
+            expected = rate * p.grad.sign()  # and so is that of Adam, per entry
         torch.testing.assert_close(change, expected, rtol=0, atol=2e-2 * rate)
 
 
-def test_muon_is_an_optimiser_like_others(config):
-    """It takes a closure, and its state can be saved and loaded."""
+def test_muon_takes_closures_and_restores_its_state(config):
+    """Muon takes a closure, and its state can be saved and loaded."""
 
-    def begin():
+    def make():
         torch.manual_seed(0)
         model = LanguageModel(config.model)
         optimiser = make_optimiser(model, replace(config, optimiser="muon"))
@@ -599,7 +609,7 @@ def test_muon_is_an_optimiser_like_others(config):
 
         return model, optimiser, closure
 
-    model, optimiser, closure = begin()
+    model, optimiser, closure = make()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     first = optimiser.step(closure)
     assert all(
@@ -608,7 +618,7 @@ def test_muon_is_an_optimiser_like_others(config):
         if name.endswith("W_g.weight")
     )
     assert optimiser.step(closure) < first
-    other, fresh, again = begin()
+    other, fresh, again = make()
     other.load_state_dict(model.state_dict())
     fresh.load_state_dict(copy.deepcopy(optimiser.state_dict()))
     assert optimiser.step(closure) == fresh.step(again)
@@ -619,19 +629,15 @@ def test_muon_is_an_optimiser_like_others(config):
 
 
 @pytest.mark.parametrize("stop", [4, 7])
-def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(
-    tmp_path, config, data, whole, stop
+def test_an_interrupted_run_with_muon_resumes_to_the_same_losses(
+    tmp_path, config, data, full_run, stop
 ):
-    def interrupt(run, report):
-        if report.step == stop:
-            raise KeyboardInterrupt
-
     config = replace(config, optimiser="muon")
-    run(config, data, tmp_path / "whole")
+    run(config, data, tmp_path / "full")
     with pytest.raises(KeyboardInterrupt):
-        run(config, data, tmp_path / "cut", observer=interrupt)
+        run(config, data, tmp_path / "cut", observer=interrupt_at(stop))
     run(config, data, tmp_path / "cut")
-    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "full")
     (file,) = (tmp_path / "cut" / "checkpoints" / "step-00000008").glob("*.safetensors")
     names = load_file(file).keys()
     assert (
@@ -639,7 +645,7 @@ def test_with_muon_an_interrupted_run_goes_on_to_the_same_numbers(
         > sum(name.startswith("exp_avg_sq.") for name in names)
         > 0
     )
-    assert losses(tmp_path / "whole")[2:] != losses(whole[1])[2:]
+    assert losses(tmp_path / "full")[2:] != losses(full_run[1])[2:]
 
 
 def test_the_learning_rate_warms_up_and_follows_a_cosine(config):
@@ -650,40 +656,17 @@ def test_the_learning_rate_warms_up_and_follows_a_cosine(config):
     assert rates[20] == pytest.approx(0.1)
 
 
-def test_flops_are_six_a_weight(config):
+def test_flops_are_six_per_weight(config):
     model = LanguageModel(config.model)
     weights = sum(p.numel() for p in model.parameters()) - model.embedding.weight.numel()
-    assert flops_per_token(model) == 6 * (
-        weights + 2 * 3 * 2 * 3
-    )  # and six a gate: 2 layers of 3 blocks of 2 rows of 3
+    gates = 2 * 3 * 2 * 3  # 2 layers of 3 blocks of 2 rows of 3
+    assert flops_per_token(model) == 6 * (weights + gates)
 
 
 def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
     monkeypatch.chdir(tmp_path)
-    sizes = [
-        "--preset",
-        "180k-bdlru-m4",
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--length",
-        "16",
-        "--batch",
-        "2",
-        "--peak-tflops",
-        "1",
-    ]
-    arguments = [
-        "lm",
-        "train",
-        str(data.directory),
-        *sizes,
-        "--steps",
-        "3",
-        "--validation-tokens",
-        "64",
-    ]
+    command = ["lm", "train", str(data.directory)]
+    arguments = [*command, *tiny_model(batch=2), "--steps", "3", "--validation-tokens", "64"]
     main([*arguments, "--compare-ngram", "--out", "mine"])
     printed = capsys.readouterr().out
     assert "Kneser–Ney of order 5 over tokens" in printed
@@ -700,34 +683,21 @@ def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
         main([*arguments, "--length", "100000", "--out", "refused"])
     assert not (tmp_path / "refused").exists()
     with pytest.raises(SystemExit, match="Unknown preset '3m'"):
-        main(["lm", "train", str(data.directory), "--preset", "3m"])
+        main([*command, "--preset", "3m"])
     with pytest.raises(SystemExit, match="--minutes must be above zero, got 0"):
-        main(["lm", "train", str(data.directory), "--minutes", "0"])
+        main([*command, "--minutes", "0"])
     with pytest.raises(SystemExit, match="`minutes` must be above zero and finite, got inf"):
-        main(["lm", "train", str(data.directory), "--minutes", "inf"])
+        main([*command, "--minutes", "inf"])
 
 
 def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):
     monkeypatch.chdir(tmp_path)
-    sizes = [
-        "--preset",
-        "180k-bdlru-m4",
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--length",
-        "16",
-        "--batch",
-        "2",
-        "--peak-tflops",
-        "1",
-    ]
-    main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.005", "--out", "mine"])
+    command = ["lm", "train", str(data.directory), *tiny_model(batch=2)]
+    main([*command, "--minutes", "0.005", "--out", "mine"])
     steps = read_config(tmp_path / "mine").steps
     assert len(losses(tmp_path / "mine")) == steps
     assert "already holds a run" not in capsys.readouterr().err
-    main(["lm", "train", str(data.directory), *sizes, "--minutes", "0.01", "--out", "mine"])
+    main([*command, "--minutes", "0.01", "--out", "mine"])
     assert read_config(tmp_path / "mine").steps == steps
     assert (
         f"mine already holds a run of {steps} steps; --minutes is ignored"
@@ -735,29 +705,16 @@ def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):
     )
 
 
-def test_other_minutes_are_another_run(tmp_path, monkeypatch, data):
+def test_different_minutes_are_different_runs(tmp_path, monkeypatch, data):
     monkeypatch.chdir(tmp_path)
-    sizes = [
-        "--preset",
-        "180k-bdlru-m4",
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--length",
-        "16",
-        "--batch",
-        "2",
-        "--peak-tflops",
-        "1",
-    ]
+    command = ["lm", "train", str(data.directory), *tiny_model(batch=2)]
     for length in (
         ["--minutes", "0.0005"],
         ["--minutes", "0.001"],
         ["--minutes", "0.0005"],
         ["--steps", "1"],
     ):
-        main(["lm", "train", str(data.directory), *sizes, *length])
+        main([*command, *length])
     names = sorted(path.name for path in (tmp_path / "runs" / "lm").iterdir())
     assert len(names) == 3
     assert [name.endswith(("-0.0005min", "-0.001min")) for name in names].count(True) == 2

@@ -1,4 +1,4 @@
-"""The n-gram model against its definition, counted by hand; all probabilities sum to one."""
+"""The n-gram model against its definition with explicit counts; probabilities sum to one."""
 
 from collections import Counter, defaultdict
 from itertools import pairwise
@@ -19,7 +19,7 @@ def random_documents(count=12, seed=0):
 
 
 def counts_by_hand(documents, order):
-    """Counts c of every order: occurrences in the highest, distinct preceding tokens below."""
+    """Count occurrences for the highest order, and distinct preceding tokens for the others."""
     seen = [set() for _ in range(order + 2)]
     highest = Counter()
     for document in documents:
@@ -35,7 +35,7 @@ def counts_by_hand(documents, order):
 
 
 def probability_by_hand(counts, order, history, token):
-    """The recursion of the module's docstring."""
+    """Compute the recursion of the module's docstring."""
     p = 1 / VOCAB
     for k in range(1, order + 1):
         context = tuple(history[len(history) - k + 1 :]) if k > 1 else ()
@@ -92,12 +92,8 @@ def test_discounts_are_those_of_chen_and_goodman():
     assert discounts(counts) == pytest.approx(
         [0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]
     )
-    assert discounts(np.array([1, 1, 2])).tolist() == [
-        0,
-        0.75,
-        0.75,
-        0.75,
-    ]  # too few counts for an estimate
+    few = np.array([1, 1, 2])  # too few counts for an estimate
+    assert discounts(few).tolist() == [0, 0.75, 0.75, 0.75]
 
 
 def test_longer_contexts_help_and_bytes_can_be_counted(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""Gate functions: rows, limits, gradients, and the bound they buy (Proposition 1)."""
+"""Gate functions: row sums, limits, gradients, and the bound on states (Proposition 1)."""
 
 import pytest
 import torch
@@ -37,7 +37,7 @@ def test_rows_sum_to_at_most_one(gate, m, scale, seed):
 
 
 def test_published_formulae():
-    """The formulae as the paper and its code write them, away from the corners where those divide by zero."""
+    """The formulae of the paper and its code, for gates at which they do not divide by zero."""
     g = torch.tensor([[0.5, -1.0, 2.0]], dtype=torch.float64)
     s, r = torch.sigmoid(g), torch.relu(g)
     expected = {
@@ -87,12 +87,12 @@ def test_relu_rows_may_sum_to_less_than_one():
 
 
 @gates_of
-def test_vjp_is_autograd(gate):
+def test_vjp_matches_autograd(gate):
     gates = (3 * torch.randn(50, 4, dtype=torch.float64)).requires_grad_()
     dw = torch.randn(50, 4, dtype=torch.float64)
     (expected,) = torch.autograd.grad(normalise(gates, gate), gates, dw)
     torch.testing.assert_close(NORMALISERS[gate].vjp(gates.detach(), dw), expected)
-    if gate in SIGNED:  # below the floor of the denominator too
+    if gate in SIGNED:  # also below the floor of the denominator
         small = (1e-4 * torch.randn(50, 4, dtype=torch.float64)).requires_grad_()
         (expected,) = torch.autograd.grad(normalise(small, gate), small, dw)
         torch.testing.assert_close(NORMALISERS[gate].vjp(small.detach(), dw), expected)
@@ -118,7 +118,10 @@ def biggest_state(scan, gates, v, h0, gate):
     seed=st.integers(0, 2**16),
 )
 def test_proposition_1(gate, dtype, m, scale, seed):
-    """|h| ≤ max(|h0|, |v|), up to one rounding of the output: inputs are ±1 at random, the worst that the bound allows."""
+    """|h| ≤ max(|h0|, |v|), up to one rounding of the output.
+
+    Inputs are ±1 at random, the worst case that the bound allows.
+    """
     draw = torch.Generator().manual_seed(seed)
     T, n = 60, 2
 
@@ -146,7 +149,10 @@ def test_proposition_1(gate, dtype, m, scale, seed):
 @pytest.mark.parametrize("scan", [gated_block_scan, gated_companion_scan])
 @pytest.mark.parametrize("memory", [0.0, 12.0], ids=["short memory", "long memory"])
 def test_proposition_1_over_a_hundred_thousand_steps(scan, memory, unchecked):
-    """With short and with long memory (input gates near e^-12), rounding gains nothing over 100,000 float32 steps."""
+    """Rounding errors do not accumulate over 100,000 float32 steps.
+
+    This holds with short and with long memory (input gates near e^-12).
+    """
     T, m = 100_000, 3
     rows = (1, T, 2, m) if scan is gated_block_scan else (1, T, 2)
     gates = torch.randn(*rows, m + 1)
@@ -157,7 +163,7 @@ def test_proposition_1_over_a_hundred_thousand_steps(scan, memory, unchecked):
 
 @pytest.mark.parametrize("scan", [gated_block_scan, gated_companion_scan])
 def test_proposition_1_where_rounding_compounds(scan, unchecked):
-    """A row that float32 rounds to a sum above one, the same at every step, with its input gate shut: the worst case found."""
+    """The worst case: a constant row whose float32 sum exceeds 1, with a closed input gate."""
     T, m = 100_000, 3
     row = torch.tensor([2.324712038040161, -1.290027141571045, -0.8556503057479858, -30.0])
     rows = (1, T, 1, m) if scan is gated_block_scan else (1, T, 1)
@@ -171,7 +177,7 @@ def test_proposition_1_where_rounding_compounds(scan, unchecked):
 
 
 def test_low_precision_gates_are_normalised_in_float32():
-    """Sums that would overflow float16, and rows rounded once."""
+    """Sums do not overflow float16, and rows are rounded once."""
     assert normalise(torch.full((1, 4), 6e4).half(), "linear").tolist() == [[0.25] * 4]
     gates = torch.randn(100, 5).bfloat16()
     for gate in NORMALISERS:
@@ -191,7 +197,10 @@ LONE_GATES = {
 
 @pytest.mark.parametrize("gate", LONE_GATES)
 def test_a_saturated_permutation_is_exact(gate):
-    """A gate alone in its row weighs exactly one, 41 · (1 / 41) does not; the state is carried around, bit for bit, for 8,192 steps."""
+    """A gate that is alone in its row is exactly one, so a state is permuted without any error.
+
+    Multiplying by 1 / Z instead of dividing by Z would not do: 41 · (1 / 41) is not one.
+    """
     T, m = 8192, 3
     open_gate, shut = LONE_GATES[gate]
     gates = torch.full((1, T, 1, m, m + 1), shut)
@@ -213,7 +222,7 @@ def test_none_has_no_bound():
 
 
 def test_the_observer_form_breaks_the_bound():
-    """Rows that sum to one keep the controller form within its inputs, and let the observer form leave them."""
+    """If rows sum to one, controller states stay within the inputs; observer states do not."""
     generator = torch.Generator().manual_seed(0)
     gates = 3 * torch.randn(1, 200, 50, 5, generator=generator)
     v = torch.randint(0, 2, (1, 200, 50), generator=generator) * 2.0 - 1

@@ -1,4 +1,4 @@
-"""The command line, the kernel slots, and what importing costs."""
+"""The command line, the registry of kernels, and the cost of imports."""
 
 import json
 import os
@@ -43,7 +43,7 @@ assert "statemix.ops" not in sys.modules
     assert "bench" in printed
 
 
-def test_unknown_command_lists_the_known(capsys):
+def test_an_unknown_command_lists_the_commands(capsys):
     with pytest.raises(SystemExit) as end:
         main(["inof"])
     assert end.value.code == 2
@@ -78,7 +78,7 @@ def test_version():
     assert result.stdout == f"statemix {__version__}\n"
 
 
-def test_kernels_can_be_switched_off():
+def test_kernels_can_be_disabled():
     code = "from statemix.kernels.cpu.library import load; print(load().reason)"
     assert python(code, env={"STATEMIX_KERNELS": "off"}) == "switched off by STATEMIX_KERNELS=off\n"
     code = """
@@ -94,7 +94,7 @@ except ValueError as error:
     )
 
 
-def test_library_is_told_missing_without_a_file(monkeypatch):
+def test_a_library_without_a_file_is_missing(monkeypatch):
     monkeypatch.setattr(cpu, "find", lambda: None)
     cpu.load.cache_clear()
     try:
@@ -106,7 +106,7 @@ def test_library_is_told_missing_without_a_file(monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a library"])
-def test_a_damaged_library_is_told_missing(monkeypatch, tmp_path, content):
+def test_a_damaged_library_is_missing(monkeypatch, tmp_path, content):
     path = tmp_path / "libstatemix_cpu.so"
     path.write_bytes(content)
     monkeypatch.setattr(cpu, "find", lambda: path)
@@ -119,7 +119,7 @@ def test_a_damaged_library_is_told_missing(monkeypatch, tmp_path, content):
         cpu.load.cache_clear()
 
 
-def test_library_tells_its_instruction_set():
+def test_the_library_reports_its_instruction_set():
     library = cpu.load()
     if isinstance(library, cpu.Missing):
         pytest.skip(f"no compiled library: {library.reason}")
@@ -128,7 +128,7 @@ def test_library_tells_its_instruction_set():
 
 @pytest.fixture
 def scratch_op(monkeypatch):
-    """An op of its own, so that the real ones keep their plain bodies."""
+    """Define an op for the test, so that the real ops keep their plain bodies."""
     monkeypatch.setattr(registry, "OPS", list(registry.OPS))
     monkeypatch.setattr(registry, "KERNELS", dict(registry.KERNELS))
     name = "scratch_for_tests"
@@ -138,7 +138,7 @@ def scratch_op(monkeypatch):
     return name
 
 
-def test_a_kernel_goes_before_the_plain_body(scratch_op):
+def test_a_kernel_replaces_the_plain_body(scratch_op):
     op = getattr(torch.ops.statemix, scratch_op)
     assert op(torch.zeros(2)).tolist() == [1.0, 1.0]
     registry.register_kernel(scratch_op, "cpu", lambda x: x + 2, "a test's kernel")
@@ -157,14 +157,14 @@ def test_register_kernel_errors():
 
 
 def test_unwritten_memory_is_nan():
-    """The fixture that lets every other test see an unwritten output."""
+    """The fixture `poisoned_memory` works, which exposes unwritten outputs in all tests."""
     assert torch.empty(3).isnan().all()
     assert torch.zeros(1).new_empty(3).isnan().all()
     assert torch.empty_like(torch.zeros(3)).isnan().all()
 
 
 def test_the_readme_runs():
-    """The lines on the first screen do what their comments say; the mixer further down registers."""
+    """The first example gives the shapes in its comments; the last registers a mixer."""
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     scope: dict = {}

@@ -1,4 +1,4 @@
-"""Dtypes: states in float32 or better, outputs in the inputs' dtype, errors no worse than plain torch's."""
+"""Dtypes: states in at least float32, outputs in the inputs' dtype, and small errors."""
 
 import pytest
 import torch
@@ -34,22 +34,22 @@ def test_low_precision_is_float32_rounded_once(case: Case, dtype):
 
 @every_scan
 @pytest.mark.parametrize("dtype", LOW)
-def test_splitting_time_in_low_precision_keeps_every_bit(case: Case, dtype):
-    """The final state is float32, so handing it on loses nothing."""
+def test_splitting_time_in_low_precision_changes_nothing(case: Case, dtype):
+    """The final state is float32, so continuing from it loses no precision."""
     X, x, h0 = case.inputs(2, 20, 3, 3, dtype=dtype)
     h, final = case.scan(X, x, h0)
     first, middle = case.scan(X[:, :7], x[:, :7], h0)
     second, last = case.scan(X[:, 7:], x[:, 7:], middle)
     tolerance = {"rtol": 1e-6, "atol": 1e-6} if case.name == "hop_scan" else {"rtol": 0, "atol": 0}
     torch.testing.assert_close(last, final, **tolerance)
-    if case.name != "hop_scan":  # a tree adds in another order after a split
+    if case.name != "hop_scan":  # a tree sums in a different order after a split
         torch.testing.assert_close(torch.cat([first, second], 1), h, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *LOW])
 @pytest.mark.parametrize("case", [*PLAIN, GATED_BLOCK[0]], ids=str)
 def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, dtype):
-    """Against float64, outputs and gradients err at most twice as much as the definition does in the same dtype."""
+    """Errors of outputs and gradients are at most twice those of the definition in that dtype."""
 
     def run(scan, dtype):
         inputs = [
@@ -81,8 +81,8 @@ def test_errors_are_at_most_twice_those_of_plain_torch(case: Case, dtype):
 @pytest.mark.parametrize(
     "case", [case for case in EACH_SCAN if case.name.startswith("gated")], ids=str
 )
-def test_gradients_of_gates_where_states_are_close_together(case: Case, dtype):
-    """Their differences are what a gate's gradient is made of: they are taken before anything is rounded."""
+def test_gradients_of_gates_if_states_are_close_together(case: Case, dtype):
+    """Gradients of gates use differences of states, which are computed before any rounding."""
     gates, v, h0 = case.inputs(2, 64, 4, 4, dtype=dtype, seed=5)
     v, h0, dh = (3 + 0.1 * v).to(dtype), torch.full_like(h0, 3), torch.randn(v.shape).to(dtype)
 
@@ -103,7 +103,7 @@ def test_mixed_dtypes_promote():
     assert (h.dtype, final.dtype) == (torch.float64, torch.float64)
 
 
-def test_matmul_precision_settings_change_no_bit():
+def test_matmul_precision_settings_change_nothing():
     """Users may trade matmul precision for speed elsewhere; states stay float32."""
     inputs = PLAIN[0].inputs(2, 40, 3, 4, dtype=torch.float32)
     before = PLAIN[0].scan(*inputs)
@@ -114,8 +114,8 @@ def test_matmul_precision_settings_change_no_bit():
         torch.set_float32_matmul_precision("highest")
 
 
-def test_autocast_leaves_states_alone():
-    """Autocast casts matrix products to bfloat16; no scan makes one."""
+def test_autocast_does_not_change_states():
+    """Autocast casts matrix products to bfloat16, but no scan uses them."""
     for case in EACH_SCAN:
         inputs = case.inputs(2, 40, 3, 4, dtype=torch.float32)
         with torch.autocast("cpu", torch.bfloat16):

@@ -1,4 +1,4 @@
-"""The report: what it makes of a ledger, and the page in a real browser."""
+"""The report of a ledger: selection, tables, documents, and the page in a real browser."""
 
 import csv
 import json
@@ -28,13 +28,15 @@ from statemix.sweep import Cell
 from statemix.train import RunConfig
 
 def cells():
-    for column, task in (("S3-10k", "s3"), ("S3-250", "s3"), ("S4-50k", "s4"), ("S4-3k", "s4"), ("S5-100k", "s5")):
+    for column in ("S3-10k", "S3-250", "S4-50k", "S4-3k", "S5-100k"):
+        task = column[:2].lower()
         for m in (1, 2, 3):
             for lr in (1e-3, 1e-2):
                 for seed in (0, 1):
                     examples = {"S3-250": 250, "S4-3k": 3000}.get(column, 1000)
                     model = with_row(ModelConfig(), bdlru(m), 24)
-                    yield Cell(bdlru(m), column, "plain", RunConfig(task, model, train_examples=examples, lr=lr, seed=seed))
+                    config = RunConfig(task, model, train_examples=examples, lr=lr, seed=seed)
+                    yield Cell(bdlru(m), column, "plain", config)
 """
 EIGENVALUES = {
     "eigenvalues": [[[0.5, 0.0]], [[-0.5, 0.25], [-0.5, -0.25]]],
@@ -59,7 +61,7 @@ def entry(config, validation, test, **measured):
 
 @pytest.fixture
 def clone(tmp_path):
-    """A directory with an experiment and a ledger, in which m = 1 has been run on everything and m = 2 on S3 alone."""
+    """Make an experiment and a ledger with all runs of m = 1, and those of m = 2 on S3-10k only."""
     (tmp_path / "experiments").mkdir()
     path = tmp_path / "experiments" / "table_groups.py"
     path.write_text(EXPERIMENT)
@@ -73,17 +75,16 @@ def clone(tmp_path):
     return tmp_path
 
 
-def test_selection_sees_validation_alone(clone):
+def test_selection_uses_validation_only(clone):
     places, complaints = gather(
         [clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl")
     )
     assert complaints == []
     assert len(places) == 15
     place = next(p for p in places if p.row == bdlru(2) and p.column == "S3-10k")
-    assert place.best.choice.lr == 1e-2  # whose test accuracy is lower
-    assert place.best.accuracy == pytest.approx(
-        0.65
-    )  # of the seed that validates best, not of the one that tests best
+    assert place.best.choice.lr == 1e-2  # its test accuracy is lower
+    # This is the seed with the best validation accuracy, not with the best test accuracy.
+    assert place.best.accuracy == pytest.approx(0.65)
     assert place.best.choice.mean == pytest.approx(0.7)
     assert place.best.choice.deviation == pytest.approx(0.1 / 2**0.5)
     assert place.planned == 4
@@ -97,10 +98,9 @@ def test_neighbours_and_averages(clone):
     values = read_values()
     found = {(n.paper.table, n.paper.row, n.paper.column): n for n in neighbours(places, values)}
     assert len(values) == len(found) == 268
-    assert found["table_groups", bdlru(1), "overall"].accuracy == pytest.approx(
-        0.65
-    )  # all five columns are there
-    assert found["table_groups", bdlru(2), "overall"].accuracy is None  # only one is
+    # An average needs all five columns; m = 2 has only one.
+    assert found["table_groups", bdlru(1), "overall"].accuracy == pytest.approx(0.65)
+    assert found["table_groups", bdlru(2), "overall"].accuracy is None
     assert found["table_groups", bdlru(1), "S3-10k"].difference == pytest.approx(0.65 - 0.56)
     lines = coverage(list(found.values())).splitlines()
     assert lines[-3:-1] == [
@@ -128,7 +128,7 @@ def test_tables(clone):
     assert len({line.count("&") for line in body if line.endswith(r"\\")}) == 1
 
 
-def test_report_writes_everything_the_same_twice(clone, monkeypatch, capsys):
+def test_reports_are_reproducible(clone, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="matplotlib is only in the extras `plot` and `dev`")
     monkeypatch.chdir(clone)
     main(["report", "--out", "one"])
@@ -153,7 +153,7 @@ def test_report_writes_everything_the_same_twice(clone, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("missing", "words"), [("experiments", "no experiments in"), ("ledger", "no ledger")]
 )
-def test_report_says_what_is_missing(clone, monkeypatch, missing, words):
+def test_report_names_what_is_missing(clone, monkeypatch, missing, words):
     monkeypatch.chdir(clone)
     shutil.rmtree(clone / "experiments") if missing == "experiments" else (
         clone / "results" / "ledger.jsonl"
@@ -197,7 +197,7 @@ document.body.innerHTML = "<pre id=seen>" + JSON.stringify(seen) + "</pre>";
 
 
 def test_page_in_a_browser(clone, monkeypatch):
-    """Select, hover, step through time; nothing is fetched."""
+    """Select, hover, and step through time; the page fetches nothing."""
     browser = (
         shutil.which("chromium")
         or shutil.which("chromium-browser")
@@ -250,7 +250,7 @@ def test_page_in_a_browser(clone, monkeypatch):
 
 
 def test_documents_are_rendered_from_the_ledger(tmp_path):
-    """`statemix report --documents docs/reproduce.md` changes nothing: it says what the committed ledger says."""
+    """The committed docs/reproduce.md is up to date with the committed ledger."""
     root = Path(__file__).parents[1]
     copy = tmp_path / "reproduce.md"
     copy.write_text((root / "docs" / "reproduce.md").read_text())
@@ -263,7 +263,7 @@ def test_documents_are_rendered_from_the_ledger(tmp_path):
     assert copy.read_text().count("<!-- end -->") >= 8
 
 
-def test_a_region_that_nobody_knows(clone):
+def test_an_unknown_region_raises(clone):
     path = clone / "page.md"
     path.write_text("before\n<!-- table_moon -->\nold\n<!-- end -->\nafter\n")
     with pytest.raises(
@@ -277,12 +277,13 @@ def test_a_region_that_nobody_knows(clone):
     assert "| BD-LRU m2 | S3-10k | plain | 2 | 0.700 ± 0.071 | 0.750 | 2 |" in lines
 
 
-def test_regions_beside_notes_and_at_the_end(clone):
-    """A note is no region, names may have hyphens, and a file may end without a new line."""
+def test_regions_next_to_comments_and_at_the_end(clone):
+    """A comment is not a region, names may have hyphens, and a file may end without a newline."""
     (clone / "experiments" / "table_groups.py").rename(clone / "experiments" / "my-groups.py")
     path = clone / "page.md"
     path.write_text(
-        "<!-- a note -->\n\n<!-- runs my-groups -->\nold\n<!-- end -->\n<!-- another note -->\n<!-- runs my-groups -->\n<!-- end -->"
+        "<!-- a note -->\n\n<!-- runs my-groups -->\nold\n<!-- end -->\n"
+        "<!-- another note -->\n<!-- runs my-groups -->\n<!-- end -->"
     )
     update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
     text = path.read_text()
@@ -290,8 +291,8 @@ def test_regions_beside_notes_and_at_the_end(clone):
     assert (text.count("note -->"), text.count("old")) == (2, 0)
 
 
-def test_the_best_run_of_any_rate_with_the_seeds_at_its_own(tmp_path):
-    """One seed at a rate that is better on the mean does not hide a better run among three."""
+def test_the_best_run_over_all_rates_is_reported_with_its_seeds(tmp_path):
+    """A better run among three seeds wins over a single seed whose rate has a better mean."""
     path, ledger = tmp_path / "table_groups.py", Ledger(tmp_path / "ledger.jsonl")
     path.write_text(EXPERIMENT.replace("(0, 1)", "(0, 1, 2)"))
     cells = [cell for cell in load_places(path) if (cell.row, cell.column) == (bdlru(2), "S3-10k")]
@@ -344,8 +345,8 @@ def test_bare_configs_and_configs_in_two_places(tmp_path):
     ]
 
 
-def test_accuracy_over_all_lengths_beside_the_longest(clone):
-    """A line for what was measured at all lengths, with the paper's value."""
+def test_accuracy_over_all_lengths_next_to_the_longest(clone):
+    """There is one line for each accuracy over all lengths, with the paper's value."""
     path = clone / "page.md"
     path.write_text("<!-- within table_groups -->\n<!-- end -->\n")
     update_documents(clone / "experiments", clone / "results" / "ledger.jsonl", (path,))
@@ -354,7 +355,7 @@ def test_accuracy_over_all_lengths_beside_the_longest(clone):
     ]
 
 
-def test_runs_of_the_papers_size_are_another_recipe(tmp_path):
+def test_runs_at_the_size_of_the_paper_are_a_separate_recipe(tmp_path):
     path = tmp_path / "table_groups.py"
     path.write_text(
         EXPERIMENT.replace("def cells():", "def cells(scale):").replace(
@@ -362,10 +363,8 @@ def test_runs_of_the_papers_size_are_another_recipe(tmp_path):
         )
     )
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    for scale, validation in (
-        ("laptop", 0.8),
-        ("paper", 0.6),
-    ):  # the smaller one validates better, and is another comparison
+    # The smaller run has a better validation accuracy, but is a separate comparison.
+    for scale, validation in (("laptop", 0.8), ("paper", 0.6)):
         cell = next(cell for cell in load_places(path, scale) if cell.row == bdlru(2))
         ledger.append(entry(cell.config, validation, validation))
     places, _ = gather([path], ledger)
@@ -378,7 +377,8 @@ def test_runs_of_the_papers_size_are_another_recipe(tmp_path):
     )
     assert "| BD-LRU m2 | 0.600‡ (1.000, −0.400) |" in markdown(grids(found)["table_groups"])
     assert furthest(found).splitlines()[2:] == [
-        "| table_groups | BD-LRU m2 | S3-10k | 0.600 | 1.000 | −0.400 | 1 | plain, the paper's size |"
+        "| table_groups | BD-LRU m2 | S3-10k | 0.600 | 1.000 | −0.400 | 1 | "
+        "plain, the paper's size |"
     ]
 
 
@@ -405,7 +405,7 @@ def cell(name, panel, mixer, options, lr, seed=0):
 
 @pytest.fixture
 def language(clone):
-    """An experiment on language, and a ledger with its first five cells."""
+    """Make an experiment with language models, and a ledger with its first five cells."""
     experiment = clone / "experiments" / "lm_small.py"
     experiment.write_text(LANGUAGE)
     ledger = Ledger(clone / "results" / "ledger.jsonl")
@@ -421,7 +421,7 @@ def language_entry(config, perplexity, *, seconds=2.0):
     return make_entry(config, result, None)
 
 
-def test_panels_on_language(language):
+def test_panels_of_language_models(language):
     experiment, ledger = language
     runs = read_language(experiment, ledger.path)
     a = PANELS["language a"](runs).splitlines()
@@ -435,17 +435,17 @@ def test_panels_on_language(language):
     assert b[2:] == [
         "| BD-LRU m4 | 32 | 2,000 | 30.00 |",
         "| BD-LRU m4 | 64 | 2,000 | 25.00 |",
-    ]  # at the rate of panel b
+    ], "at the rate of panel b"
     c = PANELS["language c"](runs).splitlines()
     assert c[2:] == [
         "| BD-LRU m4 | 2,000 | 110 | 20.00 |",
         "| H-LRU m2 | 2,000 | 20 | 21.00 |",
-    ]  # a median over rates
+    ], "a median over rates"
     assert read_language(experiment.with_name("none.py"), ledger.path) == []
 
 
 def test_seeds_of_language_models_are_averaged(language):
-    """The time of an interrupted run is not known, and is left out."""
+    """The time of an interrupted run is unknown and left out."""
     experiment, ledger = language
     other = load_places(experiment)[5].config
     assert other.seed == 1
@@ -464,7 +464,7 @@ def test_other_language_models_in_the_ledger_are_ignored(language):
     assert read_language(experiment, ledger.path) == runs
 
 
-def test_the_page_needs_no_figures(clone, monkeypatch):
+def test_the_page_does_not_need_matplotlib(clone, monkeypatch):
     monkeypatch.chdir(clone)
     monkeypatch.setitem(sys.modules, "statemix.report.figures", None)
     with pytest.raises(SystemExit, match="figures need matplotlib"):
@@ -472,7 +472,7 @@ def test_the_page_needs_no_figures(clone, monkeypatch):
     assert "<svg id=plot" in (clone / "one" / "index.html").read_text()
 
 
-def test_report_draws_language(language, clone, monkeypatch):
+def test_report_draws_language_models(language, clone, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is only in the extras `plot` and `dev`")
     monkeypatch.chdir(clone)
     main(["report", "--out", "one"])
@@ -481,4 +481,4 @@ def test_report_draws_language(language, clone, monkeypatch):
     page = (clone / "one" / "index.html").read_text()
     assert "Language models of about two million parameters" in page
     assert "data:image/svg+xml;base64," in page
-    assert "Throughput" not in page  # which nobody measured here
+    assert "Throughput" not in page  # no throughput was measured

@@ -25,7 +25,7 @@ def close(actual, expected) -> None:
 def with_gradients(
     run, inputs: list[Tensor], weights: Tensor, final_weights: Tensor
 ) -> tuple[Tensor, ...]:
-    """(h, final, gradients of a weighted sum of both with respect to inputs)."""
+    """Compute h, the final state, and the gradients of a weighted sum of both."""
     leaves = [y.detach().clone().requires_grad_() for y in inputs]
     h, final = run(*leaves)
     loss = (h * weights).sum() + (final * final_weights).sum()
@@ -34,7 +34,7 @@ def with_gradients(
 
 @every_gate
 @given(**SIZES)
-def test_scan_is_its_definition(case: Case, B, T, n, m, seed):
+def test_scans_match_their_definition(case: Case, B, T, n, m, seed):
     inputs = case.inputs(B, T, n, m, seed=seed)
     weights, final_weights = (
         torch.randn_like(case.output_like(*inputs[:2])),
@@ -69,10 +69,14 @@ def test_splitting_time_changes_nothing(case: Case, B, T, n, m, seed, cut):
 
 @every_scan
 @given(
-    lengths=st.lists(st.sampled_from([0, 1, 2, 5, 9]), min_size=1, max_size=5), n=SIZES["n"], m=SIZES["m"], seed=SIZES["seed"],
-    reverse=st.booleans(), masked=st.booleans(),
-)  # fmt: skip
-def test_packed_equals_separate(case: Case, lengths, n, m, seed, reverse, masked):
+    lengths=st.lists(st.sampled_from([0, 1, 2, 5, 9]), min_size=1, max_size=5),
+    n=SIZES["n"],
+    m=SIZES["m"],
+    seed=SIZES["seed"],
+    reverse=st.booleans(),
+    masked=st.booleans(),
+)
+def test_packed_sequences_are_independent(case: Case, lengths, n, m, seed, reverse, masked):
     T, N = sum(lengths), len(lengths)
     mask = random_mask(1, T, seed) if masked else None
     cu_seqlens = bounds(lengths, torch.int32 if seed % 2 else torch.int64)
@@ -111,8 +115,8 @@ def test_packed_equals_separate(case: Case, lengths, n, m, seed, reverse, masked
     seed=SIZES["seed"],
     reverse=st.booleans(),
 )
-def test_padded_equals_unpadded_whatever_the_padding_holds(case: Case, T, n, m, seed, reverse):
-    """Scatter T real steps among masked ones full of NaN: outputs, states and gradients are those of the T steps alone."""
+def test_padding_changes_nothing_even_if_it_holds_nan(case: Case, T, n, m, seed, reverse):
+    """Masked NaN steps between T real ones change no output, state or gradient."""
     longer = 2 * T + 3
     real = torch.randperm(longer, generator=torch.Generator().manual_seed(seed))[:T].sort().values
     mask = torch.zeros(1, longer, dtype=torch.bool)
@@ -141,7 +145,7 @@ def test_padded_equals_unpadded_whatever_the_padding_holds(case: Case, T, n, m, 
 @every_scan
 @given(**SIZES)
 def test_masked_steps_hold_the_state(case: Case, B, T, n, m, seed):
-    """A masked output repeats the last real one, and its gradient goes back to it."""
+    """A masked output repeats the last real one, which receives its gradient."""
     X, x, h0 = case.inputs(B, T, n, m, seed=seed)
     mask = random_mask(B, T, seed)
     h, _ = case.scan(X, x, h0, mask=mask)
@@ -163,7 +167,7 @@ def test_masked_steps_hold_the_state(case: Case, B, T, n, m, seed):
 
 @every_scan
 @given(**SIZES, masked=st.booleans())
-def test_reverse_is_a_flip(case: Case, B, T, n, m, seed, masked):
+def test_reverse_flips_time(case: Case, B, T, n, m, seed, masked):
     mask = random_mask(B, T, seed) if masked else None
 
     def flipped(X, x, h0):
@@ -206,7 +210,7 @@ def test_causal(case: Case, B, n, m, seed, t):
 
 
 @every_scan
-def test_no_initial_state_is_zero(case: Case):
+def test_the_default_initial_state_is_zero(case: Case):
     X, x, h0 = case.inputs(2, 5, 3, 3)
     close(case.scan(X, x), case.scan(X, x, torch.zeros_like(h0)))
     cu_seqlens = bounds([2, 0, 3], torch.int32)
@@ -218,7 +222,7 @@ def test_no_initial_state_is_zero(case: Case):
 
 @every_scan
 def test_nan_stays_in_its_own_sequence(case: Case):
-    """NaN in one packed sequence, or in one row of a batch, reaches no other, forward or backward."""
+    """NaN in one packed sequence does not affect the others, forward or backward."""
     X, x, h0 = case.inputs(1, 9, 2, 3, S=3)
     x[:, 3:5] = torch.nan
     leaves = [y.requires_grad_() for y in (X, x, h0)]

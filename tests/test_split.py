@@ -1,6 +1,10 @@
-"""Blocks over two and three ranks equal one process: outputs, states, gradients, steps of training, and the weights put together again."""
+"""Blocks divided among two or three ranks match one process.
+
+The tests compare outputs, states, gradients, training steps, and the gathered weights.
+"""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -28,7 +32,7 @@ CASES = [*(f"layer {name}" for name in LAYERS), *(f"model {name}" for name in MO
 
 
 def randomised(module: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Module:
-    """Weights large enough for gates to matter, the same on every rank."""
+    """Draw weights that are the same on every rank, and large enough for gates to matter."""
     module = module.to(dtype)
     generator = torch.Generator().manual_seed(0)
     for p in module.parameters():
@@ -37,22 +41,22 @@ def randomised(module: nn.Module, dtype: torch.dtype = torch.float64) -> nn.Modu
 
 
 def check_layer(name: str) -> None:
-    """Packed and masked sequences, states handed in and out, steps."""
+    """Compare masked and packed sequences, initial and final states, and single steps."""
     group = dist.group.WORLD
     rank, ranks = dist.get_rank(), dist.get_world_size()
     own = slice(N * rank // ranks, N * (rank + 1) // ranks)
-    whole, divided = (
+    full, divided = (
         randomised(LAYERS[name]()),
         nn.ModuleDict({"mixer": randomised(LAYERS[name]())}),
     )
     divide_blocks(divided, group)
     generator = torch.Generator().manual_seed(1)
-    draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    draw = partial(torch.randn, generator=generator, dtype=torch.float64)
     x, state, upstream = draw(2, 7, D), draw(2, N, M), draw(2, 7, D)
     mask = torch.tensor([[True] * 7, [False] * 2 + [True] * 5])
     x_a, h_a = x.clone().requires_grad_(), state.clone().requires_grad_()
     x_b, h_b = x.clone().requires_grad_(), state[:, own].clone().requires_grad_()
-    y_a, after_a = whole(x_a, h_a, mask=mask)
+    y_a, after_a = full(x_a, h_a, mask=mask)
     y_b, after_b = divided["mixer"](x_b, h_b, mask=mask)
     torch.testing.assert_close(y_b, y_a)
     torch.testing.assert_close(after_b, after_a[:, own])
@@ -61,8 +65,8 @@ def check_layer(name: str) -> None:
     torch.testing.assert_close(x_b.grad, x_a.grad)
     torch.testing.assert_close(h_b.grad, h_a.grad[:, own])
     for key, p in divided["mixer"].part.named_parameters():
-        expected, axis = whole.get_parameter(key).grad, 1 if key == "W_o.weight" else 0
-        if expected is None:  # an initial state that was not used
+        expected, axis = full.get_parameter(key).grad, 1 if key == "W_o.weight" else 0
+        if expected is None:  # the initial state was not used
             assert p.grad is None
             continue
         each = expected.shape[axis] // N
@@ -70,28 +74,28 @@ def check_layer(name: str) -> None:
             p.grad, expected.narrow(axis, own.start * each, (own.stop - own.start) * each)
         )
     with torch.no_grad():
-        torch.testing.assert_close(divided["mixer"].step(x[:, 0])[0], whole.step(x[:, 0])[0])
+        torch.testing.assert_close(divided["mixer"].step(x[:, 0])[0], full.step(x[:, 0])[0])
     packed = (x.flatten(0, 1)[None], None)
     bounds = torch.tensor([0, 3, 3, 14])
     torch.testing.assert_close(
-        divided["mixer"](*packed, cu_seqlens=bounds)[0], whole(*packed, cu_seqlens=bounds)[0]
+        divided["mixer"](*packed, cu_seqlens=bounds)[0], full(*packed, cu_seqlens=bounds)[0]
     )
 
 
 def check_model(name: str) -> None:
-    """Three steps of training, in float32 with the kernels, give the loss of one process, and its weights."""
+    """Three training steps in float32, with kernels, give the losses and weights of one process."""
     config = LMConfig(vocab=19, width=8, layers=2, **MODELS[name])
-    whole, divided = (randomised(LanguageModel(config), torch.float32) for _ in range(2))
+    full, divided = (randomised(LanguageModel(config), torch.float32) for _ in range(2))
     divide_blocks(divided, dist.group.WORLD)
     assert (
         sum(isinstance(module, DividedMixer | DividedSwiGLU) for module in divided.modules()) == 4
     )
-    assert sum(p.numel() for p in divided.parameters()) < sum(p.numel() for p in whole.parameters())
-    optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (whole, divided)]
+    assert sum(p.numel() for p in divided.parameters()) < sum(p.numel() for p in full.parameters())
+    optimisers = [torch.optim.AdamW(model.parameters(), lr=1e-2) for model in (full, divided)]
     tokens = torch.randint(0, 19, (2, 33), generator=torch.Generator().manual_seed(2))
     for _ in range(3):
         losses = []
-        for model, optimiser in zip((whole, divided), optimisers, strict=True):
+        for model, optimiser in zip((full, divided), optimisers, strict=True):
             logits = model(tokens[:, :-1])[0]
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
             optimiser.zero_grad()
@@ -100,14 +104,14 @@ def check_model(name: str) -> None:
             losses.append(loss.detach())
         torch.testing.assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
     gathered = gather_blocks(divided)
-    assert gathered.keys() == whole.state_dict().keys()
-    for key, p in whole.state_dict().items():
+    assert gathered.keys() == full.state_dict().keys()
+    for key, p in full.state_dict().items():
         torch.testing.assert_close(gathered[key], p, rtol=1e-3, atol=1e-4)
     LanguageModel(config).load_state_dict(gathered)
 
 
 def check_frozen() -> None:
-    """What was frozen stays frozen."""
+    """Frozen parameters stay frozen."""
     model = nn.Sequential(BDLRU(D, N, M))
     model[0].W_v.weight.requires_grad_(False)
     divide_blocks(model, dist.group.WORLD)
@@ -164,7 +168,7 @@ def work(rank: int, count: int, directory: str) -> None:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What each rank found, by number of ranks."""
+    """Collect the errors of each rank, by number of ranks."""
     found = {}
     for ranks in (2, 3):
         directory = tmp_path_factory.mktemp(f"ranks{ranks}")
@@ -177,6 +181,6 @@ def results(tmp_path_factory):
 
 @pytest.mark.parametrize("ranks", [2, 3])
 @pytest.mark.parametrize("case", [*CASES, "errors", "frozen"])
-def test_divided_blocks_equal_one_process(results, case, ranks):
+def test_divided_blocks_match_one_process(results, case, ranks):
     for rank, found in enumerate(results[ranks]):
         assert not found[case], f"rank {rank}: {found[case]}"

@@ -1,4 +1,4 @@
-"""Sweeps: nothing done twice, nothing lost, one run's end is no other's."""
+"""Sweeps: no cell runs twice, no result is lost, and a failed run does not affect others."""
 
 import json
 import multiprocessing
@@ -41,7 +41,7 @@ def entry(config, token, validation):
     return make_entry(config, {"test": {"token": token}, "validation": {"token": validation}}, None)
 
 
-def test_runs_what_the_ledger_lacks(tmp_path):
+def test_a_sweep_runs_only_cells_missing_in_the_ledger(tmp_path):
     ledger, runs = Ledger(tmp_path / "ledger.jsonl"), tmp_path / "runs"
     configs = list(grid(TINY, [1e-3, 1e-2], range(2)))
     summary = sweep(configs[:2], ledger, runs, engine="local", workers=2)
@@ -54,7 +54,7 @@ def test_runs_what_the_ledger_lacks(tmp_path):
     assert all(e.result["test"]["token"] >= 0 and e.commit for e in entries)
 
 
-def test_a_failed_run_is_written_down_with_its_reason(tmp_path, capsys):
+def test_a_failed_run_is_recorded_with_its_reason(tmp_path, capsys):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     summary = sweep([BROKEN, TINY], ledger, tmp_path / "runs", engine="local", workers=1)
     assert (summary.done, summary.failed) == (1, 1)
@@ -63,12 +63,12 @@ def test_a_failed_run_is_written_down_with_its_reason(tmp_path, capsys):
     assert ledger.done() == {TINY.id}
 
 
-def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
+def test_a_killed_worker_loses_only_its_run(tmp_path, monkeypatch):
     endless = replace(TINY, epochs=10**6, train_examples=32, solved=2.0)
     metrics, killers = tmp_path / "runs" / endless.id / "metrics.jsonl", []
     original = engines_module.Worker.give
 
-    def kill_when_at_work(pid):
+    def kill_during_the_run(pid):
         while not (metrics.exists() and metrics.read_text()):
             time.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
@@ -76,7 +76,7 @@ def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
     def give(self, config, *, wait):
         original(self, config, wait=wait)
         if config.id == endless.id:
-            killers.append(threading.Thread(target=kill_when_at_work, args=(self.process.pid,)))
+            killers.append(threading.Thread(target=kill_during_the_run, args=(self.process.pid,)))
             killers[-1].start()
 
     monkeypatch.setattr(engines_module.Worker, "give", give)
@@ -92,10 +92,9 @@ def test_a_killed_worker_costs_its_run_only(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("when", ["before a run", "during a run"])
-def test_a_worker_whose_sweep_was_killed_ends_quietly(tmp_path, monkeypatch, when):
-    monkeypatch.setattr(
-        engines_module.signal, "signal", lambda *_: None
-    )  # this process still wants to be interrupted
+def test_a_worker_exits_if_its_sweep_was_killed(tmp_path, monkeypatch, when):
+    # The worker runs in this process, which must not ignore interrupts from then on.
+    monkeypatch.setattr(engines_module.signal, "signal", lambda *_: None)
     ours, theirs = multiprocessing.Pipe()
     if when == "during a run":
         ours.send((TINY.to_json(), False))
@@ -105,7 +104,7 @@ def test_a_worker_whose_sweep_was_killed_ends_quietly(tmp_path, monkeypatch, whe
 
 
 def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
-    """The ledger cannot be written: the run counts as failed, its result stays, and the next sweep only writes it down."""
+    """If the ledger cannot be written, a run fails; the next sweep records it without training."""
     ledger = Ledger(tmp_path / "ledger.jsonl")
 
     def full(self, entry):
@@ -131,7 +130,7 @@ def test_damaged_lines_are_reported_and_skipped(tmp_path):
     assert "line 2 is damaged and was skipped" in complaints[0]
 
 
-def test_many_threads_append_whole_lines(tmp_path):
+def test_many_threads_append_complete_lines(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     threads = [
         threading.Thread(target=ledger.append, args=(entry(replace(TINY, seed=seed), 0.1, 0.1),))
@@ -146,7 +145,7 @@ def test_many_threads_append_whole_lines(tmp_path):
     assert complaints == []
 
 
-def test_two_processes_never_share_a_run(tmp_path):
+def test_two_processes_cannot_train_the_same_run(tmp_path):
     with (
         entered(tmp_path / "run"),
         pytest.raises(Busy, match="Another process is training the run in .*run. Wait"),
@@ -159,7 +158,7 @@ def test_two_processes_never_share_a_run(tmp_path):
         ) == (None, None)
 
 
-def test_a_cell_that_another_process_runs_is_waited_for(tmp_path, capfd):
+def test_a_sweep_waits_for_a_cell_that_another_process_runs(tmp_path, capfd):
     """The sweep runs the free cells, waits for the other one, and runs it if it has no result."""
     path, ledger, runs = tmp_path / "experiment.py", tmp_path / "ledger.jsonl", tmp_path / "runs"
     path.write_text(EXPERIMENT)
@@ -187,14 +186,14 @@ def test_a_cell_that_another_process_runs_is_waited_for(tmp_path, capfd):
 
 @pytest.mark.parametrize("kind", ["kill", "share"])
 def test_every_cell_is_run_and_recorded_once(tmp_path, kind):
-    """Fifty sweeps are killed and restarted at once; fifty pairs of sweeps share a ledger."""
+    """Kill and restart fifty sweeps at once, or run fifty pairs of sweeps with one ledger each."""
     command = [sys.executable, str(Path(__file__).with_name("sweep_trials.py")), kind, "50"]
     with (tmp_path / "wrong.json").open("w") as out:
         subprocess.run(command, stdout=out, check=True, timeout=200)
     assert json.loads((tmp_path / "wrong.json").read_text()) == []
 
 
-def test_a_damaged_checkpoint_is_put_aside(tmp_path):
+def test_a_damaged_checkpoint_is_renamed(tmp_path):
     directory = tmp_path / TINY.id
     directory.mkdir()
     (directory / "checkpoint.safetensors").write_bytes(b"nonsense")
@@ -206,7 +205,7 @@ def test_a_damaged_checkpoint_is_put_aside(tmp_path):
     assert (directory / "checkpoint.safetensors.damaged").read_bytes() == b"nonsense"
 
 
-def test_selection_sees_validation_alone():
+def test_selection_uses_validation_only():
     good, bad = replace(TINY, lr=0.1), replace(TINY, lr=0.2)
     entries = [
         entry(replace(good, seed=0), 0.6, 0.9),
@@ -214,7 +213,7 @@ def test_selection_sees_validation_alone():
         entry(replace(bad, seed=0), 1.0, 0.5),
         Entry("x", "failed", {}, None, "why", "c", "m"),
     ]
-    (choice,) = choose([*entries, entries[0]])  # written down twice, counted once
+    (choice,) = choose([*entries, entries[0]])  # recorded twice, counted once
     assert (choice.lr, choice.seeds, choice.best) == (0.1, 2, 0.8)
     assert choice.mean == pytest.approx(0.7)
     assert choice.deviation == pytest.approx(0.1414, abs=1e-4)
@@ -227,7 +226,8 @@ from statemix.train import RunConfig
 
 def cells():
     model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": 2}, width=8, channel_mixer="none")
-    yield from grid(RunConfig("s2", model, train_examples=64, test_examples=32, length=4, batch=32, epochs=1), [1e-2], range(3))
+    sizes = {"train_examples": 64, "test_examples": 32, "length": 4, "batch": 32, "epochs": 1}
+    yield from grid(RunConfig("s2", model, **sizes), [1e-2], range(3))
 """
 
 
@@ -240,9 +240,9 @@ def test_experiments_are_files(tmp_path, capsys):
     ledger = tmp_path / "ledger.jsonl"
     common = ["--ledger", str(ledger), "--runs", str(tmp_path / "runs"), "--workers", "1"]
     main(["sweep", str(path), *common, "--dry-run"])
-    told = capsys.readouterr().out
-    assert told.count("to run") == 3
-    assert told.endswith(f"3 of 3 cells are missing in {ledger}\n")
+    printed = capsys.readouterr().out
+    assert printed.count("to run") == 3
+    assert printed.endswith(f"3 of 3 cells are missing in {ledger}\n")
     main(["sweep", str(path), *common, "--job-idx", "0", "--num-jobs", "2"])
     assert len(ledger.read_text().splitlines()) == 2
     main(["sweep", str(path), *common])
@@ -258,8 +258,10 @@ from statemix.train.metrics import accuracy_by_length
 
 def cells(scale):
     for seed in range(4 if scale == "paper" else 2):
-        model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": 2}, width=8, channel_mixer="none")
-        config = RunConfig("s2", model, train_examples=64, test_examples=32, length=4, batch=32, epochs=1, seed=seed)
+        options = {"n_blocks": 2, "block_size": 2}
+        model = ModelConfig("bdlru", options, width=8, channel_mixer="none")
+        sizes = {"train_examples": 64, "test_examples": 32, "length": 4, "batch": 32, "epochs": 1}
+        config = RunConfig("s2", model, seed=seed, **sizes)
         yield Cell("BD-LRU m2", "S2", "plain", config)
 
 def measure(config, task, model):
@@ -302,7 +304,10 @@ def test_parts_of_a_table(tmp_path, capsys):
             '"BD-LRU m2", "S2", "plain"', 'f"BD-LRU m{seed}", "S2" if seed < 3 else "S3", "plain"'
         )
     )
-    seeds = lambda **where: [config.seed for config in load_cells(path, "paper", Where(**where))]  # noqa: E731
+
+    def seeds(**where):
+        return [config.seed for config in load_cells(path, "paper", Where(**where))]
+
     assert seeds() == [0, 1, 2, 3]
     assert seeds(rows=("BD-LRU m[1-2]", "BD-LRU m3")) == [1, 2, 3]
     assert seeds(rows=("BD-LRU m[1-3]",), columns=("S2",)) == [1, 2]
@@ -337,13 +342,13 @@ def test_parts_of_a_table(tmp_path, capsys):
     )
 
 
-LONG = EXPERIMENT.replace("train_examples=64", "train_examples=4096").replace(
-    "epochs=1", "epochs=12, patience=0, solved=2.0"
+LONG = EXPERIMENT.replace('"train_examples": 64', '"train_examples": 4096').replace(
+    '"epochs": 1', '"epochs": 12, "patience": 0, "solved": 2.0'
 )
 
 
-def test_a_sweep_that_is_killed_and_restarted_at_once(tmp_path):
-    """Its worker ends with it, and the second sweep runs all cells, also the one of that worker."""
+def test_a_killed_sweep_can_restart_at_once(tmp_path):
+    """Its workers exit, and the second sweep runs all cells, including the interrupted one."""
     path, ledger, runs = tmp_path / "long.py", tmp_path / "ledger.jsonl", tmp_path / "runs"
     path.write_text(LONG)
     command = [sys.executable, "-m", "statemix", "sweep", str(path), "--workers", "2"]
@@ -364,14 +369,14 @@ def test_two_sweeps_share_the_cells(tmp_path):
     command = [sys.executable, "-m", "statemix", "sweep", str(path), "--workers", "2"]
     command += ["--ledger", str(ledger), "--runs", str(tmp_path / "runs")]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = " ".join(" ".join(one.communicate()[0] for one in both).split())
+    printed = " ".join(" ".join(one.communicate()[0] for one in both).split())
     assert [one.returncode for one in both] == [0, 0]
-    assert "0 failed, 0 were in the ledger" in told
+    assert "0 failed, 0 were in the ledger" in printed
     assert sorted(entry.status for entry in Ledger(ledger).read()[0]) == ["done"] * 3
 
 
-def test_what_measure_returns_must_be_json(tmp_path, capfd):
-    """A run that cannot be written down costs no other."""
+def test_measurements_must_be_json(tmp_path, capfd):
+    """A measurement that cannot be recorded does not affect other runs."""
     path, ledger = tmp_path / "measured.py", tmp_path / "ledger.jsonl"
     changed = PLACES.replace(
         'raise RuntimeError("nothing to measure")', 'import numpy; return {"x": numpy.float32(1.5)}'
@@ -398,7 +403,7 @@ def test_what_measure_returns_must_be_json(tmp_path, capfd):
     assert "`measure` must return numbers, strings, lists and dictionaries of them" in reason
 
 
-def test_numbers_of_numpy_among_options():
+def test_options_may_be_numpy_numbers():
     model = ModelConfig("bdlru", {"n_blocks": 2, "block_size": np.int64(3)})
     assert (
         replace(TINY, model=model).id
@@ -406,8 +411,8 @@ def test_numbers_of_numpy_among_options():
     )
 
 
-def test_a_changed_mixer_is_noticed(tmp_path, capfd):
-    """By a warning where its runs are in the ledger, and by a failure where only their directories are."""
+def test_a_changed_mixer_is_detected(tmp_path, capfd):
+    """A sweep warns if the ledger has runs of the old mixer, and fails if only directories do."""
     path, ledger = tmp_path / "own.py", tmp_path / "ledger.jsonl"
     path.write_text(OWN)
     command = [
@@ -429,10 +434,10 @@ def test_a_changed_mixer_is_noticed(tmp_path, capfd):
         not in subprocess.run(command, check=True, capture_output=True, text=True).stderr
     )
     path.write_text(OWN + "# another\n")
-    told = " ".join(
+    printed = " ".join(
         subprocess.run(command, check=True, capture_output=True, text=True).stderr.split()
     )
-    assert "own.py changed since runs in" in told
+    assert "own.py changed since runs in" in printed
     ledger.unlink()
     assert subprocess.run(command, check=False, capture_output=True).returncode == 1
     (entry,) = Ledger(ledger).read()[0]
@@ -461,11 +466,12 @@ class Own(nn.Module):
         return y_t, y_t
 
 def cells():
-    yield RunConfig("s2", ModelConfig("test_own", width=8), train_examples=64, test_examples=32, length=4, batch=32, epochs=1)
+    sizes = {"train_examples": 64, "test_examples": 32, "length": 4, "batch": 32, "epochs": 1}
+    yield RunConfig("s2", ModelConfig("test_own", width=8), **sizes)
 """
 
 
-def test_a_mixer_of_ones_own_reaches_the_workers(tmp_path, capsys):
+def test_workers_know_mixers_of_the_experiment(tmp_path, capsys):
     path = tmp_path / "own.py"
     path.write_text(OWN)
     main(
@@ -505,14 +511,14 @@ def test_a_mixer_of_ones_own_reaches_the_workers(tmp_path, capsys):
         ("def cells():\n    pass", "it returned None"),
     ],
 )
-def test_bad_experiments_say_so(tmp_path, text, message):
+def test_invalid_experiments_raise(tmp_path, text, message):
     path = tmp_path / "experiment.py"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         load_cells(path)
 
 
-def test_a_ledger_that_cannot_be_written_stops_the_sweep_before_it_runs(tmp_path):
+def test_an_unwritable_ledger_stops_the_sweep_before_any_run(tmp_path):
     with pytest.raises(IsADirectoryError):
         sweep([TINY], Ledger(tmp_path), tmp_path / "runs", engine="local", workers=1)
     assert not (tmp_path / "runs").exists()

@@ -44,7 +44,7 @@ def draw(name, count=50, seed=0, training=False, length=None):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_generator_agrees_with_its_solver(name):
+def test_generators_agree_with_their_solvers(name):
     task, examples = draw(name, 200)
     np.testing.assert_array_equal(task.solve(examples.inputs), examples.targets)
     assert examples.inputs.shape == examples.targets.shape
@@ -64,7 +64,7 @@ def test_same_seed_gives_the_same_bits(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_splits_share_no_input(name):
+def test_splits_have_no_common_inputs(name):
     task = find_task(name)
     split = split_examples(
         task, {"train": 2000, "validation": 300, "test": 300}, LENGTHS.get(name, 16), seed=1
@@ -113,10 +113,10 @@ def test_arithmetic_agrees_with_python():
         for length in (1, 3, 5, 9, 15):
             _, examples = draw(name, 40, length=length)
             words = examples.inputs[:, :-1]
-            spelt = [
+            spelled = [
                 "".join(SYMBOLS.get(token, str(token)) for token in word) for word in words.tolist()
             ]
-            np.testing.assert_array_equal(evaluate(words), [eval(word) % 5 for word in spelt])
+            np.testing.assert_array_equal(evaluate(words), [eval(word) % 5 for word in spelled])
 
 
 def test_bracketed_expressions_have_every_length():
@@ -163,7 +163,7 @@ def test_users_register_a_task_with_one_function():
 
 
 def test_registered_names_take_precedence_over_patterns():
-    """`a1` is not a group, so the name is free; `s3` is one."""
+    """`a1` is not a group, so the name can be registered; `s3` is a group."""
     try:
         register_task("a1")(own_task)
         assert find_task("a1").name == "own"
@@ -195,7 +195,8 @@ def test_a_taken_name_does_not_replace_a_built_in_task():
     parity.__qualname__ = "parity"
     with pytest.raises(
         ValueError,
-        match="'parity' is taken by statemix.tasks.chomsky.parity. Choose another for test_tasks.parity",
+        match="'parity' is taken by statemix.tasks.chomsky.parity. Choose another for "
+        "test_tasks.parity",
     ):
         register_task("parity")(parity)
     assert find_task("parity").name == "parity"
@@ -246,7 +247,7 @@ def test_the_default_length_fits_the_task(name):
         (lambda: register_task(find_task), "takes a name"),
     ],
 )
-def test_errors_name_the_expected_value(call, message):
+def test_errors_state_the_expected_value(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 
@@ -269,7 +270,7 @@ def test_errors_name_the_expected_value(call, message):
         ),
     ],
 )
-def test_a_task_checks_what_it_draws(inputs, targets, message):
+def test_drawn_examples_are_checked(inputs, targets, message):
     task = Task(
         "mine",
         vocab=4,

@@ -1,4 +1,4 @@
-"""A little language to train on: sentences of a grammar, in documents of a few hundred bytes, prepared as tokens."""
+"""A small corpus for tests: sentences of a simple grammar, in documents of a few hundred bytes."""
 
 import resource
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ PLACES = ("in the garden", "at night", "by the sea", "without a word")
 
 
 def write_texts(directory: Path, documents: int = 40, sentences: int = 12) -> Path:
-    """Files of sentences, different ones."""
+    """Write files of random sentences."""
     rng = np.random.default_rng(0)
     directory.mkdir(parents=True, exist_ok=True)
     for i in range(documents):
@@ -41,7 +41,7 @@ def write_texts(directory: Path, documents: int = 40, sentences: int = 12) -> Pa
 
 
 def little_data(directory: Path, *, vocab: int = 300, shard_tokens: int = 100_000) -> TokenData:
-    """The sentences as tokens, a tenth held out."""
+    """Write the sentences and prepare them as tokens, with a tenth held out."""
     texts = write_texts(directory / "texts")
     config = PrepareConfig(vocab=vocab, validation=0.1, shard_tokens=shard_tokens)
     prepare(open_source(str(texts)), config, directory / "data", lambda *_: None)
@@ -50,7 +50,7 @@ def little_data(directory: Path, *, vocab: int = 300, shard_tokens: int = 100_00
 
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """No file can grow beyond `size` bytes, as on a disk that is full."""
+    """Limit the size of files to `size` bytes; writing more fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
