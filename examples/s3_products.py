@@ -1,7 +1,7 @@
 """Why block size beats width: products of permutations of three elements.
 
 Tokens are elements of the group S3, and the target at each step is the product of all tokens so
-far, x_1 · x_2 · … · x_t.  A diagonal recurrence (block size 1) cannot track a permutation, however
+far, x_1 · x_2 · … · x_t. A diagonal recurrence (block size 1) cannot track a permutation, however
 wide it is; a block of three states can, exactly.
 
     python examples/s3_products.py
@@ -20,7 +20,11 @@ from statemix import BDLRU
 
 ELEMENTS = list(permutations(range(3)))
 BOS = len(ELEMENTS)
-WIDTH, BATCH, LENGTH, EPOCHS, RATE = 32, 128, 16, 8, 3e-3
+WIDTH = 32
+BATCH = 128
+LENGTH = 16
+EPOCHS = 8
+RATE = 3e-3
 MODELS = {
     "width 24, blocks of 1": (24, 1),
     "width 96, blocks of 1": (96, 1),
@@ -29,7 +33,7 @@ MODELS = {
 
 
 def products(count: int, length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Random sequences in S3, each after a BOS token, and their running products."""
+    """Draw random sequences in S3, each after a BOS token, and compute their running products."""
     table = torch.tensor(
         [[ELEMENTS.index(tuple(a[i] for i in b)) for b in ELEMENTS] for a in ELEMENTS]
     )
@@ -83,7 +87,7 @@ def train(model: Tagger, progress: Progress, label: str) -> None:
 
 @torch.no_grad()
 def accuracy(model: Tagger, length: int) -> float:
-    """The share of correct products in new sequences of `length` tokens."""
+    """Measure the share of correct products in new sequences of `length` tokens."""
     inputs, targets = products(1_000, length, seed=2)
     return (model(inputs).argmax(-1) == targets).float().mean().item()
 

@@ -1,22 +1,22 @@
-"""Depth can replace block size: two layers of blocks with three states track products in S4 exactly.
+"""Depth can replace block size: two layers of blocks with three states track S4 exactly.
 
-A single block of three states cannot represent S4 (`statemix.analysis.representations`).  But every
-element factors uniquely as g = v s.  Here s is in S3, the permutations that fix the last point, and
+A single block of three states cannot represent S4 (`statemix.analysis.representations`). But every
+element factors uniquely as g = v s. Here s is in S3, the permutations that fix the last point, and
 v is in V4, the identity and the three double swaps, on which S3 acts by conjugation:
 
     (v s) (u r) = v (s u s⁻¹) · s r
 
 The S3 factor of a product therefore depends on S3 factors only: one block of three states tracks it
-with h[i] ← h[r(i)].  V4 is two bits that add modulo 2, so two blocks, each of which swaps two
-states or keeps them, track it.  The bits to add depend on s and on the input, so the second layer
+with h[i] ← h[r(i)]. V4 is two bits that add modulo 2, so two blocks, each of which swaps two
+states or keeps them, track it. The bits to add depend on s and on the input, so the second layer
 reads the output of the first:
 
     layer 1    s ← s r             gates depend on the input only
     layer 2    v ← v (s u s⁻¹)     gates depend on the input and on the output of layer 1
 
-This is a chain of quotients, S4 / V4 = S3 and V4 = Z2 × Z2, with one layer for each factor.  By the
+This is a chain of quotients, S4 / V4 = S3 and V4 = Z2 × Z2, with one layer for each factor. By the
 theorem of Krohn and Rhodes (1965), if a cascade can simulate a simple group, one of its components
-can.  At a given precision and for any number of layers, blocks with non-negative gates must
+can. At a given precision and for any number of layers, blocks with non-negative gates must
 therefore be as large as the hardest simple factor requires:
 
     S_n   factors        one layer   any depth
@@ -65,7 +65,7 @@ def product_gates(inputs: Tokens) -> Tensor:
 def bit_gates(inputs: Tokens, before: Tokens) -> Tensor:
     """Transitions A (B, T, 2, 3, 3) of layer 2.
 
-    There is one block for each bit of s u s⁻¹.  A block swaps its first two states if its bit is 1.
+    There is one block for each bit of s u s⁻¹. A block swaps its first two states if its bit is 1.
     """
     A = torch.zeros(len(ELEMENTS), len(ELEMENTS), 2, M, M)
     for (number, g), (state, s) in itertools.product(enumerate(ELEMENTS), enumerate(ELEMENTS)):
@@ -78,7 +78,7 @@ def bit_gates(inputs: Tokens, before: Tokens) -> Tensor:
 
 
 def carry_s4(inputs: Tokens) -> Tokens:
-    """Compute running products of elements of S4 (B, T) by two scans with blocks of three states."""
+    """Compute running products in S4 (B, T) with two scans of blocks of three states."""
     B, T = inputs.shape
     things = torch.arange(float(M))
     h, _ = block_scan(product_gates(inputs), torch.zeros(B, T, 1, M), things.expand(B, 1, M))

@@ -1,14 +1,16 @@
-"""Tracking by counting: a block too small to track a group exactly can track it for bounded lengths.
+"""Tracking by counting: blocks too small for a group can track it for bounded lengths.
 
 A block with non-negative gates can permute its entries by p and, depending on the input, add a
 small amount to each of them:
 
-    h[p(i)] ← (1 − ε) h[i] + ε d[i],    d[i] in 0 .. k − 1        every row sums to one, as after a softmax
+    h[p(i)] ← (1 − ε) h[i] + ε d[i],    d[i] in 0 .. k − 1
+
+Every row of these gates sums to one, as after a softmax.
 
 If ε is small compared to 1 / t², the entries of h / ε after t steps are the sums of the added
-numbers, each moved along by the permutations.  Modulo k the pairs (p, d) multiply like generalised
-permutations (`wreath`, the wreath product of Z_k and S_m).  A second block tracks p exactly.  A
-readout that computes counts up to (k − 1) t modulo k can then identify the group element.  The
+numbers, each moved along by the permutations. Modulo k the pairs (p, d) multiply like generalised
+permutations (`wreath`, the wreath product of Z_k and S_m). A second block tracks p exactly. A
+readout that computes counts up to (k − 1) t modulo k can then identify the group element. The
 smallest block sizes are
 
     S_n   any length   by counting
@@ -18,9 +20,9 @@ smallest block sizes are
     S5        5            5          A5 has no abelian normal subgroup and does not embed into S4
 
 For S3, S4 and S5 the right column is the block size at which the paper's accuracies at 16 tokens
-reach 1.000.  With longer sequences the readout needs more linear pieces or more precision, and the
+reach 1.000. With longer sequences the readout needs more linear pieces or more precision, and the
 distance between neighbouring counts shrinks, so a solution of this kind does not generalise to
-longer sequences.  (With a readout of unbounded complexity one state suffices: h ← h / 25 + digit
+longer sequences. (With a readout of unbounded complexity one state suffices: h ← h / 25 + digit
 stores the whole sequence.)
 """
 
@@ -30,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from statemix.analysis.representations import Element, faithful_representation, inverse, whole
+from statemix.analysis.representations import Element, complete, faithful_representation, inverse
 from statemix.ops import gated_block_scan
 from statemix.tasks.task import Tokens
 
@@ -63,8 +65,8 @@ def carry_by_counting(n: int, m: int, k: int, inputs: Tokens) -> Tokens:
     found = faithful_representation(n, m, turns=k)
     if found is None:
         raise ValueError(
-            f"S{n} does not embed into the wreath product of Z_{k} and S_{m}, so blocks of {m} states that count "
-            f"modulo {k} cannot track it. Increase m or k."
+            f"S{n} does not embed into the wreath product of Z_{k} and S_{m}, "
+            f"so blocks of {m} states that count modulo {k} cannot track it. Increase m or k."
         )
     elements = list(itertools.permutations(range(n)))  # in the order of the task
     # A product grows on the right and a scan on the left, hence the inverses.
@@ -84,5 +86,5 @@ def read(h: Tensor, eps: float, k: int, numbers: dict[Element, int]) -> Tokens:
     turns = ((h[..., 1, :].double() / eps).round().long() % k).numpy()
     places = np.argsort(things, -1)  # the position of each point
     images = places + m * np.take_along_axis(turns, places, -1)
-    answers = [numbers[whole(image, k)] for image in images.reshape(-1, m).tolist()]
+    answers = [numbers[complete(image, k)] for image in images.reshape(-1, m).tolist()]
     return np.array(answers, dtype=np.int64).reshape(h.shape[:2])

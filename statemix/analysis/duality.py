@@ -2,9 +2,9 @@
 
     h = Ā v,    Ā[t, s] = A[t] A[t-1] .. A[s+1] diag(a[s])        for s ≤ t, zero above
 
-For each block of the recurrence, every entry is an m × m matrix: a scalar for m = 1, as in attention
-and in diagonal state space models; a full matrix for BD-LRU; and for H-LRU a product of companion
-matrices, where the input enters the first row only.
+For each block of the recurrence, every entry is an m × m matrix: a scalar for m = 1, as in
+attention and in diagonal state space models; a full matrix for BD-LRU; and for H-LRU a product of
+companion matrices, where the input enters the first row only.
 
 Ā has T² entries, so these functions are for plots and tests, not for training.
 """

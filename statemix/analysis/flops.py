@@ -8,9 +8,9 @@
     DeltaProduct    H_n N_h (4 N r + 4 N)
 
 H is the number of blocks, N = H m the number of states, S the number of states per channel, N_h the
-number of heads, H_n the number of Householder products, and r = 1 a rank.  A multiply-add counts as
-two operations.  Projections and gates do not depend on the state and are not counted.  The paper
-counts one input product per block of a BD-LRU.  There is one per state, 2 H m in total, so `counted`
+number of heads, H_n the number of Householder products, and r = 1 a rank. A multiply-add counts as
+two operations. Projections and gates do not depend on the state and are not counted. The paper
+counts one input product per block of a BD-LRU. There is one per state, 2 H m in total, so `counted`
 exceeds the table by 2 H (m − 1).
 """
 
@@ -44,17 +44,17 @@ def lstm_cost(hidden: int) -> StepCost:
 
 
 def hlru_cost(n: int, m: int) -> StepCost:
-    """2 H m + 2 H, by both counts."""
+    """Both counts give 2 H m + 2 H."""
     return StepCost(2 * n * m + 2 * n, 2 * n * m + 2 * n)
 
 
 def bdlru_cost(n: int, m: int) -> StepCost:
-    """Counted, each of the n m states has an input product."""
+    """The paper counts one input product per block; the code has one for each of the n m states."""
     return StepCost(2 * n * m**2 + 2 * n, 2 * n * m**2 + 2 * n * m)
 
 
 def mamba2_cost(width: int, d_state: int, expand: int) -> StepCost:
-    """The paper counts only the decay; the outer product of the input costs the same again."""
+    """The paper counts the decay only; the outer product of the input costs the same."""
     inner = expand * width
     return StepCost(2 * inner * d_state, 4 * inner * d_state)
 
@@ -62,7 +62,7 @@ def mamba2_cost(width: int, d_state: int, expand: int) -> StepCost:
 def delta_cost(heads: int, head_dim: int, products: int) -> StepCost:
     """The paper's N is the width of a head.
 
-    Counted, the state of a head is a matrix, which each Householder product reads and writes once.
+    In the code the state of a head is a matrix, which each Householder product reads and writes.
     """
     return StepCost(
         products * heads * (4 * head_dim * RANK + 4 * head_dim),
@@ -93,7 +93,8 @@ def step_cost(model: ModelConfig) -> StepCost:
     """Compute the operations of one step through all layers of `model`."""
     if model.mixer not in COSTS:
         raise ValueError(
-            f"There is no cost formula for the mixer {model.mixer!r}. Available: {', '.join(COSTS)}."
+            f"There is no cost formula for the mixer {model.mixer!r}. "
+            f"Available: {', '.join(COSTS)}."
         )
     one = COSTS[model.mixer](model.width, model.options)
     return StepCost(model.layers * one.formula, model.layers * one.counted)

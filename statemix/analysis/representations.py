@@ -1,18 +1,18 @@
 """Groups that a block of m states can track without loss over sequences of any length.
 
 Every row of A has an L1 norm of at most one, so ‖A x‖_∞ ≤ ‖x‖_∞.  If an element g of a finite group
-acts by A_g, then A_g⁻¹ is a power of A_g and also has this property.  So A_g preserves ‖x‖_∞.  The
+acts by A_g, then A_g⁻¹ is a power of A_g and also has this property. So A_g preserves ‖x‖_∞.  The
 only matrices that do are **signed permutations**, which have one ±1 in every row and column; with
-non-negative gates only plain permutations remain.  A block of size m can therefore track every
+non-negative gates only plain permutations remain. A block of size m can therefore track every
 group that embeds into the (signed) permutations of m points.
 
-The only other groups it can track are quotients of subgroups of these.  Assume that the states of
-different elements keep a fixed distance, as any finite precision requires.  Products of the matrices
-have limit points, one of which is a projection P of norm one.  The matrices act without loss on the
+The only other groups it can track are quotients of subgroups of these. Assume that the states of
+different elements keep a fixed distance, as any finite precision requires. Products of the matrices
+have limit points, one of which is a projection P of norm one. The matrices act without loss on the
 range of P, which is isometric to a max-norm space of k ≤ m dimensions, and they permute its
-coordinates with signs.  The components that P removes may differ for the same element, hence the
-quotient.  The order of such a group divides the number of (signed) permutations, which determines
-the table.  Several blocks do not help.  Quotients of subgroups of products of blocks are abelian for
+coordinates with signs. The components that P removes may differ for the same element, hence the
+quotient. The order of such a group divides the number of (signed) permutations, which determines
+the table. Several blocks do not help. Quotients of subgroups of products of blocks are abelian for
 m = 2 (2-groups with signs), have a trivial second derived group for m = 3 without signs, and are
 solvable for m ≤ 4; S3, S4 and S5 respectively are not.
 
@@ -36,33 +36,33 @@ from numpy.typing import NDArray
 __all__ = [
     "Element",
     "as_matrix",
+    "complete",
     "faithful_representation",
     "inverse",
     "multiplies_like",
     "multiply",
-    "whole",
     "wreath",
 ]
 
-# The image of each point.  Signed permutations of m points act on 2m: i + m is the negative of i.
+# The image of each point. Signed permutations of m points act on 2m: i + m is the negative of i.
 Element = tuple[int, ...]
 
 
 def wreath(m: int, turns: int) -> list[Element]:
     """List the generalised permutations of m points, the wreath product of Z_turns and S_m.
 
-    They are plain permutations for turns = 1 and signed permutations for turns = 2.  Each is
+    They are plain permutations for turns = 1 and signed permutations for turns = 2. Each is
     represented as a permutation of turns · m points, where i + m r is point i after r turns.
     """
     found = []
     for places in itertools.permutations(range(m)):
         for added in itertools.product(range(turns), repeat=m):
             first = [place + m * r for place, r in zip(places, added, strict=True)]
-            found.append(whole(first, turns))
+            found.append(complete(first, turns))
     return found
 
 
-def whole(first: Sequence[int], turns: int) -> Element:
+def complete(first: Sequence[int], turns: int) -> Element:
     """Complete the images `first` of the points 0 .. m - 1 to an element of `wreath(m, turns)`."""
     m = len(first)
     return tuple((thing + m * r) % (turns * m) for r in range(turns) for thing in first)

@@ -4,16 +4,16 @@
     H-LRU    the companion matrix of (a_1[t] .. a_m[t])
 
 With softmax gates each row of the A of a BD-LRU sums to 1 − a_0, so |λ| is at most the largest of
-these sums.  The paper states the same bound for an H-LRU, where it does not hold: a = (0, 0.81) with
-a_0 = 0.19 has λ = ±0.9.  There λᵐ = Σ a_i λᵐ⁻ⁱ, and |λ| ≤ 1 gives
+these sums. The paper states the same bound for an H-LRU, where it does not hold: a = (0, 0.81) with
+a_0 = 0.19 has λ = ±0.9. There λᵐ = Σ a_i λᵐ⁻ⁱ, and |λ| ≤ 1 gives
 
     |λ|ᵐ ≤ Σ |a_i| = 1 − a_0,
 
-with equality in this example.  For m = 2 there is a closed form,
+with equality in this example. For m = 2 there is a closed form,
 
     λ = (p + s ± √((p − s)² + 4 q r)) / 2        of ((p, q), (r, s)),
 
-which is real if q r ≥ 0.  This holds for non-negative gates, so a block of two states can flip a
+which is real if q r ≥ 0. This holds for non-negative gates, so a block of two states can flip a
 sign, but a rotation needs three.
 """
 

@@ -4,8 +4,8 @@
     x = x + mixer(norm(x)),    x = x + W_2 (silu(W_1 norm(x)) ⊙ W_3 norm(x))        for each layer
     logits = W norm(x)
 
-Norms are RMS norms.  The model has no positional encoding; order is visible only through the mixer,
-so the length of a sequence is not limited.  `states` is a list with the state of each layer's mixer.
+Norms are RMS norms. The model has no positional encoding; order is visible only through the mixer,
+so the length of a sequence is not limited. `states` is a list with the state of each layer's mixer.
 To continue a sequence, pass the states that the previous call returned.
 """
 
@@ -97,7 +97,7 @@ class LanguageModel(nn.Module):
         """Reset the embedding and the projections that write to the residual stream.
 
         Both are N(0, σ²) with σ = 0.02, divided by √(2 · layers) for the projections, because
-        2 · layers of them add up.  Other parameters keep the initialisation of their layers.
+        2 · layers of them add up. Other parameters keep the initialisation of their layers.
         """
         nn.init.normal_(self.embedding.weight, std=INIT_STD)
         if self.config.tie:
@@ -129,7 +129,7 @@ class LanguageModel(nn.Module):
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
-        """Compute the inputs of the head, from which `next_token_loss` computes logits in chunks."""
+        """Compute the inputs of the head; `next_token_loss` computes logits from them in chunks."""
         check_tokens("tokens", tokens, "(B, T)", self.embedding.num_embeddings)
         x = self.embedding(tokens)
         after = []
@@ -171,7 +171,8 @@ class LanguageModel(nn.Module):
             return [None] * len(self.blocks)
         if len(states) != len(self.blocks):
             raise ValueError(
-                f"`states` must have one entry per layer: expected {len(self.blocks)}, got {len(states)}."
+                "`states` must have one entry per layer: "
+                f"expected {len(self.blocks)}, got {len(states)}."
             )
         return states
 

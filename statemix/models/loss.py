@@ -2,9 +2,9 @@
 
     loss = mean over scored t of  − log softmax(W x[t])[targets[t]]
 
-With a vocabulary of 50,000, logits are 65 times larger than features of width 768.  The forward pass
-therefore computes everything for one chunk of steps at a time (on a CPU, while the logits of the
-chunk are in the cache): logits, probabilities p, loss, and the gradients
+With a vocabulary of 50,000, logits are 65 times larger than features of width 768. The forward
+pass therefore computes everything for one chunk of steps at a time (on a CPU, while the logits of
+the chunk are in the cache): logits, probabilities p, loss, and the gradients
 
     g[t] = p[t] − onehot(targets[t]),    dx[t] = W^T g[t],    dW = sum over t of g[t] x[t]^T
 
@@ -37,14 +37,15 @@ def next_token_loss(
 ) -> Float[Tensor, ""]:
     """Compute the cross-entropy of the logits W x in chunks; steps with target −100 are not scored.
 
-    `targets[t]` is the token that `x[t]` predicts, so shift the tokens first.  Use the reduction
+    `targets[t]` is the token that `x[t]` predicts, so shift the tokens first. Use the reduction
     "sum" to divide by another count, for example by the number of tokens on all ranks.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(f"Unknown reduction {reduction!r}. Available: mean, sum.")
     if targets.shape != x.shape[:-1]:
         raise ValueError(
-            f"`targets` must match `x`, whose shape is {tuple(x.shape)}: expected {tuple(x.shape[:-1])}, got {tuple(targets.shape)}."
+            f"`targets` must match `x`, whose shape is {tuple(x.shape)}: "
+            f"expected {tuple(x.shape[:-1])}, got {tuple(targets.shape)}."
         )
     if chunk is not None and chunk < 1:
         raise ValueError(f"`chunk` must be at least 1, got {chunk}.")
@@ -67,7 +68,8 @@ def check_targets(targets: Tensor, vocab: int) -> None:
     wrong = targets[((targets < 0) & (targets != IGNORED)) | (targets >= vocab)]
     if wrong.numel():
         raise ValueError(
-            f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, got {int(wrong[0])}. "
+            f"A target must be in 0 .. {vocab - 1}, the rows of the head, or {IGNORED}, "
+            f"got {int(wrong[0])}. "
             "Use the tokenizer that the model was trained with."
         )
 
@@ -79,7 +81,7 @@ def steps_at_once(W: Tensor) -> int:
 
 
 class SumOfLosses(torch.autograd.Function):
-    """Sum of the losses of N steps with features (N, d); the forward pass computes the gradients."""
+    """The sum of the losses of N steps (N, d); the forward pass also computes the gradients."""
 
     @staticmethod
     def forward(

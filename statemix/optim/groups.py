@@ -10,7 +10,7 @@ _WITHOUT_DECAY = ("bias", "h0")
 
 
 def decays(name: str, p: nn.Parameter) -> bool:
-    """True for matrices; vectors, biases of any shape and initial states have no weight decay."""
+    """True for matrices; vectors, biases of any shape, and initial states have no weight decay."""
     return p.ndim >= 2 and not name.rpartition(".")[2].startswith(_WITHOUT_DECAY)
 
 
@@ -22,7 +22,7 @@ def is_inner_matrix(name: str, p: nn.Parameter) -> bool:
 def parameter_groups(
     model: nn.Module, weight_decay: float, *, inner: bool = False
 ) -> list[dict[str, Any]]:
-    """The parameters that decay and those that do not; with `inner`, inner matrices come first."""
+    """Group parameters by weight decay; with `inner`, inner matrices are a separate first group."""
     groups: list[dict[str, Any]] = [
         {"params": [], "weight_decay": weight_decay, "matrices": True},
         {"params": [], "weight_decay": weight_decay, "matrices": False},

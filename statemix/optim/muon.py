@@ -25,7 +25,7 @@ _MOMENTUM = 0.95
 
 
 def orthogonal(G: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-    """`G` with its singular values moved close to one.
+    """Move the singular values of `G` close to one.
 
     An iteration is X ← P X with P = a + b A + c A² and A = X Xᵀ. All P are polynomials of the first
     A, so they commute: the iteration runs on the smaller Gram matrix, A ← P² A, and the product of
@@ -53,7 +53,9 @@ class Muon(torch.optim.AdamW):
     """
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -88,12 +90,12 @@ def _step_matrices(group: dict[str, Any], state: dict[Tensor, Any]) -> None:
 
 
 def _gather(x: Tensor) -> Tensor:
-    """The full matrix, gathered from the ranks that hold its shards."""
+    """Gather the full matrix from the ranks that hold its shards."""
     return x.full_tensor() if isinstance(x, DTensor) else x
 
 
 def _shard_like(W: Tensor, update: Tensor) -> Tensor:
-    """This rank's shard of an update that every rank holds in full."""
+    """Select this rank's shard of an update that every rank holds in full."""
     if not isinstance(W, DTensor):
         return update
     return distribute_tensor(update, W.device_mesh, W.placements, src_data_rank=None)

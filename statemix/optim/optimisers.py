@@ -35,5 +35,5 @@ OPTIMISERS: dict[str, Callable[[nn.Module, Optimisation], torch.optim.Optimizer]
 
 
 def make_optimiser(model: nn.Module, config: Optimisation) -> torch.optim.Optimizer:
-    """The optimiser that `config` names, over all parameters of `model`."""
+    """Build the optimiser that `config` names, for all parameters of `model`."""
     return OPTIMISERS[config.optimiser](model, config)

@@ -1,4 +1,4 @@
-"""The state of an optimiser by parameter name, as checkpoints hold it."""
+"""The state of an optimiser by parameter name, as in checkpoints."""
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ __all__ = ["load_moments", "named_moments"]
 
 
 def named_moments(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Every state tensor as `<kind>.<parameter>`, for example `exp_avg.blocks.0.mixer.W_g.weight`."""
+    """Collect state tensors as `<kind>.<parameter>`, like `exp_avg.blocks.0.mixer.W_g.weight`."""
     return {
         f"{kind}.{name}": x
         for name, p in model.named_parameters()
@@ -31,7 +31,7 @@ def load_moments(
 
 
 def _numbered_names(model: nn.Module, with_muon: bool) -> list[str]:
-    """Parameter names in the order of older checkpoints: the matrices of Muon first."""
+    """List parameter names in the order of older checkpoints: the matrices of Muon come first."""
     named = list(model.named_parameters())
     inner = [name for name, p in named if with_muon and is_inner_matrix(name, p)]
     return inner + [name for name, _ in named if name not in inner]

@@ -5,11 +5,12 @@
     mod_arith            digits 0–4 and + − · with the usual precedence; predict the value modulo 5
     mod_arith_brackets   the same, fully bracketed and with unary minus
 
-The answer is predicted at an empty token that follows the sequence.  Training sequences have all
+The answer is predicted at an empty token that follows the sequence. Training sequences have all
 lengths up to the requested one; shorter ones are padded with empty tokens without a target.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -43,6 +44,7 @@ def answer_task(
 ) -> Task:
     """Make a task that maps each word over `letters` tokens to one answer."""
     empty = letters
+    solve = partial(place_answers, answers, empty)
 
     def draw(count: int, length: int, rng: Generator) -> Examples:
         inputs = np.full((count, length + 1), empty)
@@ -50,34 +52,48 @@ def answer_task(
         return Examples(inputs, solve(inputs))
 
     def draw_up_to(count: int, length: int, rng: Generator) -> Examples:
-        choices = np.array([each for each in range(1, length + 1) if fits(each)])
-        chosen = rng.choice(choices, count)
-        inputs = np.full((count, length + 1), empty)
-        for each in choices:
-            rows = np.flatnonzero(chosen == each)
-            inputs[rows, :each] = words(len(rows), int(each), rng)
+        inputs = draw_padded(words, fits, empty, count, length, rng)
         return Examples(inputs, solve(inputs))
 
-    def solve(inputs: Tokens) -> Tokens:
-        targets = np.full_like(inputs, IGNORE)
-        ends = (inputs == empty).argmax(1)
-        for end in np.unique(ends):
-            rows = np.flatnonzero(ends == end)
-            targets[rows, end] = answers(inputs[rows, :end])
-        return targets
-
-    length = max(filter(fits, range(1, LENGTH + 1)))
     return Task(
         name,
         letters + 1,
         classes,
         draw,
-        length,
+        max(filter(fits, range(1, LENGTH + 1))),
         solve=solve,
         lengths=lengths,
         fits=fits,
         train_draw=draw_up_to,
     )
+
+
+def draw_padded(
+    words: Words,
+    fits: Callable[[int], bool],
+    empty: int,
+    count: int,
+    length: int,
+    rng: Generator,
+) -> Tokens:
+    """Draw words of all valid lengths up to `length`, followed by at least one empty token."""
+    choices = np.array([each for each in range(1, length + 1) if fits(each)])
+    chosen = rng.choice(choices, count)
+    inputs = np.full((count, length + 1), empty)
+    for each in choices:
+        rows = np.flatnonzero(chosen == each)
+        inputs[rows, :each] = words(len(rows), int(each), rng)
+    return inputs
+
+
+def place_answers(answers: Answers, empty: int, inputs: Tokens) -> Tokens:
+    """Make targets with the answer to each word at its first empty token."""
+    targets = np.full_like(inputs, IGNORE)
+    ends = (inputs == empty).argmax(1)
+    for end in np.unique(ends):
+        rows = np.flatnonzero(ends == end)
+        targets[rows, end] = answers(inputs[rows, :end])
+    return targets
 
 
 @register_task("parity")

@@ -3,7 +3,7 @@
     y[t] = x[1] · x[2] · … · x[t]
 
 Elements of S_k and A_k are permutations in lexicographic order, starting with the identity, with
-(a · b)(i) = a(b(i)).  Elements of Z_k are numbers under addition modulo k.  Products are looked up
+(a · b)(i) = a(b(i)). Elements of Z_k are numbers under addition modulo k. Products are looked up
 in the Cayley table for all sequences at once.
 """
 
@@ -25,12 +25,14 @@ def group(family: str = "s", order: int = 5) -> Task:
     family = family.lower()
     if family not in ORDERS:
         raise ValueError(
-            f"Unknown family of groups {family!r}. Available: s (permutations), a (even ones), z (cyclic)."
+            f"Unknown family of groups {family!r}. "
+            "Available: s (permutations), a (even ones), z (cyclic)."
         )
     least, most = ORDERS[family]
     if not least <= order <= most:
         raise ValueError(
-            f"The group {family.upper()}{order} is out of range: {family}{least} .. {family}{most} fit."
+            f"The group {family.upper()}{order} is out of range: "
+            f"{family}{least} .. {family}{most} fit."
         )
     size = len(cayley_table(family, order))
     return Task(

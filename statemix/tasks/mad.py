@@ -100,7 +100,8 @@ def recall(vocab: int = 16) -> Task:
     check_vocab("recall", vocab, 4)
     if vocab % 2:
         raise ValueError(
-            f"The option `vocab` of the task 'recall' must be even (half keys, half values), got {vocab}."
+            "The option `vocab` of the task 'recall' must be even (half keys, half values), "
+            f"got {vocab}."
         )
     return Task(
         "recall",

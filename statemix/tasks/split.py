@@ -1,4 +1,4 @@
-"""Training, validation and test examples without common inputs, if the input space is large enough."""
+"""Training, validation and test examples, without common inputs if the input space allows it."""
 
 import numpy as np
 
@@ -17,8 +17,8 @@ def split_examples(
 ) -> dict[str, Examples]:
     """Draw the splits train, validation and test, each from a separate random stream.
 
-    Validation and test are drawn first.  Training examples with the same input as a held-out example
-    are redrawn.  If the input space is too small, they are kept; `shared_inputs` counts them.
+    Validation and test are drawn first. Training examples with the input of a held-out example are
+    redrawn. If the input space is too small, they are kept; `shared_inputs` counts them.
     """
     streams = dict(
         zip(("test", "validation", "train"), np.random.SeedSequence(seed).spawn(3), strict=True)

@@ -1,13 +1,13 @@
 """The definition of a task, and the registry that finds tasks by name.
 
-A task draws examples: token sequences with a target class, or IGNORE, at every position.  To add a
+A task draws examples: token sequences with a target class, or IGNORE, at every position. To add a
 task, register a function that returns it:
 
     @register_task("mine")
     def mine() -> Task:
         return Task("mine", vocab=4, classes=2, draw=draw_mine, length=32)
 
-where `draw_mine(count, length, rng)` returns `Examples`.  An optional `solve` computes the targets
+where `draw_mine(count, length, rng)` returns `Examples`. An optional `solve` computes the targets
 from the inputs alone, so that tests can check the generator against it.
 """
 
@@ -87,7 +87,8 @@ class Task:
         """Draw `count` examples of a valid length."""
         if not self.fits(length):
             raise ValueError(
-                f"The task {self.name!r} has no examples of length {length}. Valid lengths: {self.lengths}."
+                f"The task {self.name!r} has no examples of length {length}. "
+                f"Valid lengths: {self.lengths}."
             )
         draw = self.train_draw if training and self.train_draw is not None else self.draw
         drawn = draw(count, length, rng)
@@ -96,12 +97,12 @@ class Task:
 
 
 def check_drawn(task: Task, drawn: Examples, count: int) -> None:
-    """Raise an error if the drawn examples have a wrong shape, or tokens or classes out of range."""
-    shapes = drawn.inputs.shape, drawn.targets.shape
-    if len(shapes[0]) != 2 or shapes[0] != shapes[1] or len(drawn) != count:
+    """Raise an error if examples have a wrong shape, or tokens or classes out of range."""
+    shape = drawn.inputs.shape
+    if len(shape) != 2 or shape != drawn.targets.shape or len(drawn) != count:
         raise ValueError(
-            f"The task {task.name!r} must draw {count} rows of inputs and targets of the same shape, "
-            f"got {shapes[0]} and {shapes[1]}."
+            f"The task {task.name!r} must draw {count} rows of inputs and targets "
+            f"of the same shape, got {shape} and {drawn.targets.shape}."
         )
     targets = drawn.targets[drawn.targets != IGNORE]
     for what, values, most in (
@@ -110,7 +111,8 @@ def check_drawn(task: Task, drawn: Examples, count: int) -> None:
     ):
         if values.size and not 0 <= values.min() <= values.max() < most:
             raise ValueError(
-                f"The task {task.name!r} must draw {what} from 0 to {most - 1}, got {values.min()} to {values.max()}."
+                f"The task {task.name!r} must draw {what} from 0 to {most - 1}, "
+                f"got {values.min()} to {values.max()}."
             )
 
 
@@ -128,7 +130,8 @@ def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Ta
     def register(make: Callable[..., Task]) -> Callable[..., Task]:
         if name in TASKS and origin(TASKS[name]) != origin(make):
             raise ValueError(
-                f"The task name {name!r} is taken by {origin(TASKS[name])}. Choose another for {origin(make)}."
+                f"The task name {name!r} is taken by {origin(TASKS[name])}. "
+                f"Choose another for {origin(make)}."
             )
         if name not in TASKS and is_spelt(name):
             raise ValueError(
@@ -141,7 +144,7 @@ def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Ta
 
 
 def origin(make: Callable[..., Task]) -> str:
-    """Return the qualified name of a function, which does not change when its module is reloaded."""
+    """Return the qualified name of a function, which stays the same if its module is reloaded."""
     return f"{make.__module__}.{make.__qualname__}"
 
 
@@ -169,9 +172,9 @@ def resolve(name: str) -> tuple[str, dict[str, Any]]:
 
 def is_spelt(name: str) -> bool:
     """True if a pattern matches `name` and the options it implies are valid."""
-    target, spelt = resolve(name)
+    target, implied = resolve(name)
     try:
-        return target != name and bool(TASKS[target](**spelt))
+        return target != name and bool(TASKS[target](**implied))
     except ValueError:
         return False
 
@@ -187,20 +190,20 @@ def find_maker(name: str) -> Callable[..., Task]:
 def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
     """Make the task called `name` with `options`."""
     make = find_maker(name)
-    _, spelt = resolve(name)
+    _, implied = resolve(name)
     chosen = dict(options or {})
     parameters = inspect.signature(make).parameters
     for option, value in chosen.items():
-        if option in spelt:
+        if option in implied:
             raise ValueError(
-                f"The name of the task {name!r} already sets `{option}` to {spelt[option]!r}, got {value!r}. "
-                "Omit the option."
+                f"The name of the task {name!r} already sets `{option}` to {implied[option]!r}, "
+                f"got {value!r}. Omit the option."
             )
         if option not in parameters:
-            known = ", ".join(p for p in parameters if p not in spelt) or "none"
+            known = ", ".join(p for p in parameters if p not in implied) or "none"
             raise ValueError(f"Unknown option of task {name!r}: {option!r}. Available: {known}.")
         check_option(f"task {name!r}", option, value, parameters[option].annotation)
-    return make(**spelt, **chosen)
+    return make(**implied, **chosen)
 
 
 def known_tasks() -> list[str]:
