@@ -1,7 +1,7 @@
-// The block recurrence and its adjoint, one step of one group.
+// The block recurrence and its adjoint: one step of one group.
 //
 //   forward    h_i = Σ_j w_ij h_j[t-1] + w_im v_i
-//   backward   p_ij = w_ij λ_i,   k_j = Σ_i p_ij,   dg_ij = q_ij λ_i (u_j − s_ij h_i),   dv_i = p_im
+//   backward   p_ij = w_ij λ_i,  k_j = Σ_i p_ij,  dg_ij = q_ij λ_i (u_j − s_ij h_i),  dv_i = p_im
 
 #pragma once
 
@@ -14,12 +14,14 @@ namespace {
 template <int M, Kind KIND_>
 struct Block {
   static constexpr Kind KIND = KIND_;
-  static constexpr int SIZE = M, ROWS = M, OUTPUTS = M;        // states, rows of gates, and outputs of a block, where known
-  static constexpr int C = M ? stored(KIND, M) : 0;             // gates of a row
+  // States, rows of gates, and outputs of a block; 0 if known only at run time.
+  static constexpr int SIZE = M, ROWS = M, OUTPUTS = M;
+  static constexpr int C = M ? stored(KIND, M) : 0;  // gates of a row
   static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = STATES + 1;
-  static constexpr bool DESCEND = M > 0 && M <= 4;  // small tiles: memory in one direction helps the prefetcher more than order in a tile
-
-  static constexpr bool UNROLL = M > 0 && M <= 8;  // rows of larger blocks stay a loop: unrolled they would not fit the instruction cache
+  // For small tiles, one direction in memory helps the prefetcher more than ascending groups do.
+  static constexpr bool DESCEND = M > 0 && M <= 4;
+  // The rows of larger blocks stay a loop; unrolled, they would not fit in the instruction cache.
+  static constexpr bool UNROLL = M > 0 && M <= 8;
 
   static int outputs(int m) { return m; }
 
@@ -28,7 +30,8 @@ struct Block {
     for (int i = 0; i < rows; ++i) {
       const U* g = x.gates + i * x.step;
       const V driver = x.drivers[i * x.driver_step];
-      // The input is added last: it is often larger than the products, and each sum would round at its size.
+      // The input is added last: it is often the largest term, and rounding errors scale with the
+      // partial sums.
       if (KIND == Kind::softmax || KIND == Kind::odds) {
         V e[GATES], Z;
         numerators(g, m, e, &Z);
@@ -44,8 +47,9 @@ struct Block {
     for (int i = 0; i < m; ++i) h[i] = next[i];
   }
 
-  // k receives the gradient of the state that entered the step.
-  STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile x, const U* previous, const U* h, const V* lambda, V* k, TileOut d) {
+  // Writes the gradient of the state before the step to k.
+  STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile x, const U* previous,
+                                const U* h, const V* lambda, V* k, TileOut d) {
     for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < rows; ++i) {
       const U* g = x.gates + i * x.step;
@@ -83,7 +87,9 @@ struct Block {
   }
 
  private:
-  STATEMIX_INLINE void numerators(const U* g, int m, V* e, V* Z) { KIND == Kind::odds ? odds_numerators(g, m, e, Z) : softmax_numerators(g, m + 1, e, Z); }
+  STATEMIX_INLINE void numerators(const U* g, int m, V* e, V* Z) {
+    KIND == Kind::odds ? odds_numerators(g, m, e, Z) : softmax_numerators(g, m + 1, e, Z);
+  }
 
   STATEMIX_INLINE V dot(int m, const U* w, const V* h) {
     V sum = w[0] * h[0];

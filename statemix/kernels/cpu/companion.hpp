@@ -1,9 +1,9 @@
-// The higher-order recurrence and its adjoint, one step of one group, O(m).
+// The higher-order recurrence and its adjoint: one step of one group, O(m).
 //
 //   forward    h = Σ_j w_j s_j + w_m v,   s ← (h, s_1, .., s_{m-1})
 //   backward   k_j = w_j λ_1 + λ_{j+1},   dg_j = q_j λ_1 (u_j − s_j h),   dv = w_m λ_1
 //
-// u are the m outputs before the step, newest first: the state that entered it.
+// u is the state before the step: the last m outputs, newest first.
 
 #pragma once
 
@@ -37,7 +37,8 @@ struct Companion {
     s[0] = h;
   }
 
-  STATEMIX_INLINE void backward(int32_t gate, int m, int, Tile x, const U* previous, const U* h, const V* lambda, V* k, TileOut d) {
+  STATEMIX_INLINE void backward(int32_t gate, int m, int, Tile x, const U* previous,
+                                const U* h, const V* lambda, V* k, TileOut d) {
     V w[GATES], q[GATES], s[GATES];
     weights(gate, m, x.gates, w, q, s);
     const V l = lambda[0];
@@ -49,8 +50,10 @@ struct Companion {
     }
     const V driver = x.drivers[0], h_0 = h[0];
     for (int j = 0; j < m; ++j)
-      d.gates[j] = EXPONENTIAL ? w[j] * l * (previous[j] - h_0) : q[j] * l * (previous[j] - s[j] * h_0);
-    if (KIND != Kind::odds) d.gates[m] = EXPONENTIAL ? w[m] * l * (driver - h_0) : q[m] * l * (driver - s[m] * h_0);
+      d.gates[j] = EXPONENTIAL ? w[j] * l * (previous[j] - h_0)
+                               : q[j] * l * (previous[j] - s[j] * h_0);
+    if (KIND != Kind::odds)
+      d.gates[m] = EXPONENTIAL ? w[m] * l * (driver - h_0) : q[m] * l * (driver - s[m] * h_0);
     d.drivers[0] = w[m] * l;
   }
 

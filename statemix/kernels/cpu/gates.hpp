@@ -1,8 +1,8 @@
-// One row of raw gates to weights, and to what its gradient needs.
+// The weights of one row of raw gates, and the factors of its gradient.
 //
 //   w_j = f(g_j) / Z        dg_j = q_j λ (u_j − s_j h),    h = Σ_j w_j u_j
 //
-// The row's dot product in the Jacobian is h itself, so the gradient needs no sum of its own.
+// The row's dot product in the Jacobian equals h, so the gradient needs no additional sum.
 
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace statemix {
 
-constexpr int BATCH = 3;  // exponentials that advance together
+constexpr int BATCH = 3;  // exponentials that are interleaved
 constexpr float RELU_EPSILON = 1e-3f, SIGNED_FLOOR = 1e-3f;
 
-// From g_j − the row's largest, in e, to exponentials, and Z their sum: the softmax but for the division.
+// Replaces e_j = g_j − max(g) by exp(e_j), and computes their sum Z: softmax without the division.
 STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
-  if (c == 2) {  // one of the two is zero, so one exponential will do; NaN reaches the sum
+  if (c == 2) {  // one of the two is zero, so one exponential suffices; NaN propagates to the sum
     const V other = exponential(e[0] + e[1]);
     const VI first = e[0] < e[1];
     e[0] = select(first, other, splat(1.0f));
@@ -33,7 +33,7 @@ STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
   *Z = sum;
 }
 
-// e_j = exp(g_j − the row's largest), and Z.
+// e_j = exp(g_j − max(g)), and their sum Z.
 STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
   V top = g[0];
   for (int j = 1; j < c; ++j) top = larger(top, g[j]);
@@ -41,7 +41,7 @@ STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
   exponentials_and_sum(e, c, Z);
 }
 
-// The same of m gates that are stored and of one more, the last, that is zero and is not.
+// The same for m stored gates and the input gate, which comes last, is zero and is not stored.
 STATEMIX_INLINE void odds_numerators(const U* g, int m, V* e, V* Z) {
   V top{};
   for (int j = 0; j < m; ++j) top = larger(top, g[j]);
@@ -50,7 +50,7 @@ STATEMIX_INLINE void odds_numerators(const U* g, int m, V* e, V* Z) {
   exponentials_and_sum(e, m + 1, Z);
 }
 
-// f(g) of a signed gate function, and its slope.
+// f(g) of a signed gate function, and its derivative.
 STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
   V s, t;
   switch (gate) {
@@ -69,9 +69,11 @@ STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
   }
 }
 
-// Weights of a row for any gate function but softmax; q and s too where they are not null.
-// They are divided by Z, not multiplied by its reciprocal: one gate alone in its row is exactly one, as a permutation must be.
-__attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int c, V* w, V* q, V* s) {
+// The weights of a row for any gate function except softmax, and q and s unless they are null.
+// Dividing by Z, instead of multiplying by its reciprocal, gives exactly one if a single gate is
+// nonzero, so permutations are exact.
+__attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int c, V* w, V* q,
+                                                  V* s) {
   V total{};
   switch (gate) {
     case STATEMIX_SIGMOID: {

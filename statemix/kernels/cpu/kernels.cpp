@@ -1,4 +1,5 @@
-// All kernels for one instruction set.  The build compiles this file once for each, with its flags and STATEMIX_TARGET.
+// All kernels for one instruction set. The build compiles this file once per instruction set, with
+// its flags and STATEMIX_TARGET.
 
 #include "kernels.hpp"
 
@@ -9,9 +10,10 @@
 namespace statemix {
 namespace {
 
-// What no kernel can beat by much: a loop that reads `reads` and writes `writes` vectors in each step, addresses ascending.
+// A lower bound for the time of any kernel: a loop that reads `reads` vectors and writes `writes`
+// vectors per step, at ascending addresses.
 void move_vectors(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps) {
-  constexpr int WAYS = 4;  // sums at a time, so that no addition waits for the one before it
+  constexpr int WAYS = 4;  // independent sums, so that no addition waits for the previous one
   for (int64_t step = 0; step < steps; ++step, src += reads * LANES, dst += writes * LANES) {
     V sum[WAYS] = {};
     int64_t i = 0;

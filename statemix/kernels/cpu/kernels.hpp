@@ -11,15 +11,17 @@ namespace statemix {
 struct Span {
   int64_t start, stop;
   bool reverse;
-  const int64_t* real;  // positions of its real steps in the order of the scan; null if all are
+  const int64_t* real;  // positions of the real steps in scan order; null if all are real
   int64_t real_count;
   int64_t length() const { return stop - start; }
   int64_t at(int64_t step) const { return reverse ? stop - 1 - step : start + step; }
 };
 
 struct Functions {
-  void (*forward)(const statemix_scan&, int64_t sequence, Span, int64_t first_group, int64_t last_group, V* scratch);
-  void (*backward)(const statemix_scan_gradient&, int64_t sequence, Span, int64_t first_group, int64_t last_group, V* scratch);
+  void (*forward)(const statemix_scan&, int64_t sequence, Span, int64_t first_group,
+                  int64_t last_group, V* scratch);
+  void (*backward)(const statemix_scan_gradient&, int64_t sequence, Span, int64_t first_group,
+                   int64_t last_group, V* scratch);
   void (*move)(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps);
 };
 

@@ -1,7 +1,8 @@
-// Eight lanes of float32: arithmetic, transposes between the logical order and lanes, and the exponential.
+// Eight lanes of float32: arithmetic, transposes between logical and lane order, and exponentials.
 //
-// A group is eight blocks (or channels) side by side; entry c of all eight is one vector.  Compilers turn the vector type
-// into whatever registers the target has, so the same source serves AVX2, AVX-512, SSE and NEON.
+// A group is eight blocks (or channels) side by side; entry c of all eight is one vector. Compilers
+// map the vector type to the registers of the target, so the same source serves AVX2, AVX-512, SSE
+// and NEON.
 
 #pragma once
 
@@ -12,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-// Everything inside a step is one stretch of code, so that the processor can overlap its rows.
+// All code of a step is inlined, so that the processor can overlap the rows.
 #define STATEMIX_INLINE static inline __attribute__((always_inline))
 
 namespace statemix {
@@ -20,7 +21,8 @@ namespace statemix {
 constexpr int LANES = 8;
 typedef float V __attribute__((vector_size(32)));
 typedef int32_t VI __attribute__((vector_size(32)));
-typedef float U __attribute__((vector_size(32), aligned(4), may_alias));  // a vector anywhere in memory
+// An unaligned vector in memory.
+typedef float U __attribute__((vector_size(32), aligned(4), may_alias));
 
 STATEMIX_INLINE V load(const float* p) {
   V v;
@@ -29,12 +31,16 @@ STATEMIX_INLINE V load(const float* p) {
 }
 STATEMIX_INLINE void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
 STATEMIX_INLINE V splat(float a) { return V{a, a, a, a, a, a, a, a}; }
-STATEMIX_INLINE V select(VI condition, V a, V b) { return (V)((condition & (VI)a) | (~condition & (VI)b)); }
+STATEMIX_INLINE V select(VI condition, V a, V b) {
+  return (V)((condition & (VI)a) | (~condition & (VI)b));
+}
 STATEMIX_INLINE V absolute(V a) { return (V)((VI)a & 0x7fffffff); }
-STATEMIX_INLINE V with_sign(V magnitude, V sign) { return (V)((VI)magnitude | ((VI)sign & (int32_t)0x80000000)); }
+STATEMIX_INLINE V with_sign(V magnitude, V sign) {
+  return (V)((VI)magnitude | ((VI)sign & (int32_t)0x80000000));
+}
 STATEMIX_INLINE V zero_unless(VI condition, V a) { return (V)(condition & (VI)a); }
 
-// a > b ? a : b, so a NaN in b is returned and one in a is not.
+// a > b ? a : b, which returns a NaN in b but not a NaN in a.
 STATEMIX_INLINE V larger(V a, V b) {
 #if defined(__AVX__)
   return (V)_mm256_max_ps((__m256)a, (__m256)b);
@@ -43,21 +49,29 @@ STATEMIX_INLINE V larger(V a, V b) {
 #endif
 }
 
-// exp(x) for x <= 0 (NaN stays NaN), in place: exactly 1 at 0, exactly 0 where it would leave the normal numbers.
-// With k the integer nearest to x log2(e) and r the rest, a polynomial in r is multiplied by 2^k.  Adding 1.5 · 2^23 + 127 leaves k + 127,
-// the exponent bits of 2^k, in the low bits of the sum.  A product keeps NaN whatever its bits; adding to exponent bits would not.
-// K vectors go through each stage together: a chain of them would wait on itself longer than the processor can look ahead.
+// exp(x) in place, for x <= 0: exactly 1 at 0, exactly 0 below the normal numbers; NaN is
+// preserved.
+//
+// With k the integer nearest to x log2(e) and r the remainder, a polynomial in r is multiplied by
+// 2^k. Adding 1.5 · 2^23 + 127 leaves k + 127, the exponent bits of 2^k, in the low bits of the
+// sum. The product preserves NaN, which an addition to the exponent bits would not.
+//
+// K vectors go through each stage together. One after the other, the latency of their dependency
+// chains would exceed what out-of-order execution can hide.
 template <int K>
 STATEMIX_INLINE void exponentials(V* x) {
-  constexpr float COEFFICIENTS[] = {1.339887455e-3f, 9.618437393e-3f, 5.550332471e-2f, 2.402264791e-1f, 6.931472029e-1f, 1.0f};
-  constexpr float LOG2_E = 1.44269504f, MAGIC = 12583039.0f, LOWEST = -86.6f;  // above it k is at least -125
+  constexpr float COEFFICIENTS[] = {1.339887455e-3f, 9.618437393e-3f, 5.550332471e-2f,
+                                    2.402264791e-1f, 6.931472029e-1f, 1.0f};
+  constexpr float LOG2_E = 1.44269504f, MAGIC = 12583039.0f;
+  constexpr float LOWEST = -86.6f;  // above it, k is at least -125
   V shifted[K], r[K], p[K];
   for (int i = 0; i < K; ++i) shifted[i] = x[i] * LOG2_E + MAGIC;
   for (int i = 0; i < K; ++i) r[i] = x[i] * LOG2_E - (shifted[i] - MAGIC);
   for (int i = 0; i < K; ++i) p[i] = splat(1.535335036e-4f);
   for (float c : COEFFICIENTS)
     for (int i = 0; i < K; ++i) p[i] = p[i] * r[i] + c;
-  for (int i = 0; i < K; ++i) x[i] = zero_unless(~(x[i] < LOWEST), p[i] * (V)((VI)shifted[i] << 23));
+  for (int i = 0; i < K; ++i)
+    x[i] = zero_unless(~(x[i] < LOWEST), p[i] * (V)((VI)shifted[i] << 23));
 }
 
 STATEMIX_INLINE V exponential(V x) {
@@ -65,7 +79,7 @@ STATEMIX_INLINE V exponential(V x) {
   return x;
 }
 
-// The logistic function of g and of -g, from one exponential of -|g|.
+// The logistic function at g and at -g, from one exponential of -|g|.
 STATEMIX_INLINE void logistic(V g, V* of_g, V* of_minus_g) {
   const V e = exponential(-absolute(g));
   const V big = 1.0f / (1.0f + e), small = e * big;
@@ -94,11 +108,14 @@ STATEMIX_INLINE Half load_half(const float* p) {
   std::memcpy(&v, p, sizeof v);
   return v;
 }
-STATEMIX_INLINE V join(Half low, Half high) { return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7); }
+STATEMIX_INLINE V join(Half low, Half high) {
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+}
 STATEMIX_INLINE Half low(V v) { return __builtin_shufflevector(v, v, 0, 1, 2, 3); }
 STATEMIX_INLINE Half high(V v) { return __builtin_shufflevector(v, v, 4, 5, 6, 7); }
 
-// Transpose the left and the right 4 × 4 half of four vectors: items i and i + 4 side by side become entries, and back.
+// Transposes the left and the right 4 × 4 half of four vectors, which hold items i and i + 4 side
+// by side before, and one entry of all eight items after; applied again, it is the inverse.
 STATEMIX_INLINE void transpose_halves(V* r) {
   const V a = __builtin_shufflevector(r[0], r[1], 0, 8, 1, 9, 4, 12, 5, 13);
   const V b = __builtin_shufflevector(r[0], r[1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -110,8 +127,9 @@ STATEMIX_INLINE void transpose_halves(V* r) {
   r[3] = __builtin_shufflevector(b, d, 2, 3, 10, 11, 6, 7, 14, 15);
 }
 
-// Eight items of COUNT entries, an item after the other, to COUNT vectors, four entries at a time.  A last stretch of
-// fewer than four overlaps the one before it.  Three entries read four of each item; the last item is read one early.
+// Converts eight consecutive items of COUNT entries to COUNT vectors, four entries at a time. If
+// COUNT is not a multiple of four, the last four entries overlap the previous ones. If COUNT is
+// three, four entries of each item are read, and the last item is read from one entry earlier.
 template <int COUNT>
 STATEMIX_INLINE void eight_to_lanes(const float* src, V* dst) {
   if constexpr (COUNT == 1) {
@@ -131,14 +149,16 @@ STATEMIX_INLINE void eight_to_lanes(const float* src, V* dst) {
     for (int at = 0; at < COUNT; at += 4) {
       const int c = at + 4 <= COUNT ? at : COUNT - 4;
       V r[4];
-      for (int i = 0; i < 4; ++i) r[i] = join(load_half(src + i * COUNT + c), load_half(src + (i + 4) * COUNT + c));
+      for (int i = 0; i < 4; ++i)
+        r[i] = join(load_half(src + i * COUNT + c), load_half(src + (i + 4) * COUNT + c));
       transpose_halves(r);
       for (int i = 0; i < 4; ++i) dst[c + i] = r[i];
     }
   }
 }
 
-// And back.  Three entries are written as four, each item mending the one before it, and the last as three.
+// The inverse. If COUNT is three, four entries of each item are written, the next item overwrites
+// the excess entry, and only three entries of the last item are written.
 template <int COUNT>
 STATEMIX_INLINE void eight_from_lanes(const V* src, float* dst) {
   if constexpr (COUNT == 1) {
@@ -171,8 +191,8 @@ STATEMIX_INLINE void eight_from_lanes(const V* src, float* dst) {
   }
 }
 
-// `count` entries of each of `rows` <= 8 items into `count` vectors; missing lanes become zero.
-// COUNT is `count` where it is known at compile time, else 0.
+// Converts `rows` <= 8 items of `count` entries to `count` vectors; missing lanes become zero.
+// COUNT is `count` if it is known at compile time, else 0.
 template <int COUNT>
 STATEMIX_INLINE void to_lanes_here(const float* src, int count, int64_t rows, V* dst) {
   if constexpr (COUNT > 0) {
@@ -194,13 +214,15 @@ STATEMIX_INLINE void from_lanes_here(const V* src, int count, int64_t rows, floa
     for (int64_t i = 0; i < rows; ++i) dst[i * count + c] = src[c][i];
 }
 
-// Long conversions are calls, short ones are not: code for both sizes of block stays small.
+// Long conversions are function calls, and short ones are inlined, which keeps the code small.
 template <int COUNT>
-static __attribute__((noinline)) void to_lanes_there(const float* src, int count, int64_t rows, V* dst) {
+static __attribute__((noinline)) void to_lanes_there(const float* src, int count, int64_t rows,
+                                                     V* dst) {
   to_lanes_here<COUNT>(src, count, rows, dst);
 }
 template <int COUNT>
-static __attribute__((noinline)) void from_lanes_there(const V* src, int count, int64_t rows, float* dst) {
+static __attribute__((noinline)) void from_lanes_there(const V* src, int count, int64_t rows,
+                                                       float* dst) {
   from_lanes_here<COUNT>(src, count, rows, dst);
 }
 template <int COUNT>

@@ -1,6 +1,8 @@
-// The library's entries: what it is, and the scans, spread over threads by sequence and by group.
+// The exported functions: information about the library, and the scans, which run in parallel over
+// sequences and groups.
 //
-// Every group of every sequence is computed by itself, in the same order whatever the number of threads: same bits.
+// Each group of each sequence is computed independently, in an order that does not depend on the
+// number of threads. The results are therefore bitwise the same for any number of threads.
 
 #include <cstdlib>
 #include <vector>
@@ -21,7 +23,9 @@ enum class Target { generic, avx2, avx512 };
 Target best_target() {
 #if defined(STATEMIX_X86)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) return Target::avx512;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return Target::avx512;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Target::avx2;
 #endif
   return Target::generic;
@@ -37,11 +41,12 @@ Functions choose(bool block, int32_t m, int32_t gate) {
   return target_generic(block, m, gate);
 }
 
-// Below this many numbers of X a second thread costs more than it saves.
+// Below this number of entries in X, a second thread costs more time than it saves.
 constexpr int64_t SERIAL_SIZE = 1 << 15;
 
 struct Parts {
-  int64_t groups, chunks;  // groups of eight, and how many ranges each sequence's groups are cut into
+  int64_t groups;  // groups of eight blocks
+  int64_t chunks;  // ranges into which the groups of a sequence are divided
   int threads;
 };
 
@@ -50,16 +55,17 @@ Parts divide(const statemix_scan& a, bool block) {
   const int64_t size = a.B * a.T * a.n * (a.m + 1) * (block ? a.m : 1);
   if (size < SERIAL_SIZE || a.threads < 2 || a.S == 0) return parts;
   parts.threads = a.threads;
-  if (a.rows || a.S % a.threads != 0) parts.chunks = a.threads < parts.groups ? a.threads : parts.groups;
+  if (a.rows || a.S % a.threads != 0)
+    parts.chunks = a.threads < parts.groups ? a.threads : parts.groups;
   return parts;
 }
 
-// Vectors of scratch for one task: states and their gradients of all groups, and one group's X and dX.
+// Number of scratch vectors of a task: states and their gradients for all groups, X and dX for one.
 int64_t scratch_size(const statemix_scan& a, bool block, int64_t groups) {
   return 2 * groups * a.m + 2 * (int64_t)(block ? a.m : 1) * (a.m + 2) + 1;
 }
 
-// Positions of the real steps of every sequence, in the order of the scan, one sequence after the other.
+// The positions of the real steps of all sequences, concatenated, in the order of the scan.
 struct RealSteps {
   std::vector<int64_t> positions, offsets;
 
@@ -76,11 +82,13 @@ struct RealSteps {
 
   Span span(const statemix_scan& a, int64_t s) const {
     if (!a.mask) return {a.bounds[s], a.bounds[s + 1], a.reverse != 0, nullptr, 0};
-    return {a.bounds[s], a.bounds[s + 1], a.reverse != 0, positions.data() + offsets[s], offsets[s + 1] - offsets[s]};
+    return {a.bounds[s], a.bounds[s + 1], a.reverse != 0, positions.data() + offsets[s],
+            offsets[s + 1] - offsets[s]};
   }
 };
 
-// A task is a range of groups of one sequence; of all sequences, one after the other, where steps share rows of gradients.
+// A task is a range of groups of one sequence. If steps share rows of gradients, it is a range of
+// groups of all sequences, which are computed one after the other.
 template <class Arguments, class Function>
 int run(const statemix_scan& a, const Arguments& arguments, bool block, Function function) {
   const Parts parts = divide(a, block);
@@ -107,7 +115,8 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
       if (!memory) continue;
       const int64_t first = task / parts.chunks * together, chunk = task % parts.chunks;
       for (int64_t s = first; s < first + together; ++s)
-        function(arguments, s, real.span(a, s), parts.groups * chunk / parts.chunks, parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
+        function(arguments, s, real.span(a, s), parts.groups * chunk / parts.chunks,
+                 parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
     }
     std::free(memory);
   }
@@ -119,7 +128,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 
 using namespace statemix;
 
-// Raised with every change of a signature; the loader refuses a library of another version.
+// Increased with every change of a signature; the loader rejects a library of any other version.
 STATEMIX_EXPORT int statemix_abi_version() { return 5; }
 
 // The instruction set that the kernels use on this processor.
@@ -137,7 +146,7 @@ STATEMIX_EXPORT int statemix_has_threads() {
 
 STATEMIX_EXPORT int statemix_max_size() { return STATEMIX_MAX_SIZE; }
 
-// Each returns 0, or 1 if there was no memory for scratch.
+// Both return 0, or 1 if scratch memory could not be allocated.
 STATEMIX_EXPORT int statemix_forward(const statemix_scan* a, int block) {
   return run(*a, *a, block != 0, choose(block != 0, a->m, a->gate).forward);
 }
@@ -146,7 +155,8 @@ STATEMIX_EXPORT int statemix_backward(const statemix_scan_gradient* a, int block
   return run(a->scan, *a, block != 0, choose(block != 0, a->scan.m, a->scan.gate).backward);
 }
 
-// The floor of any kernel: see `move_vectors`.
-STATEMIX_EXPORT void statemix_move(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps) {
+// A lower bound for the time of any kernel: see `move_vectors`.
+STATEMIX_EXPORT void statemix_move(const float* src, int64_t reads, float* dst, int64_t writes,
+                                   int64_t steps) {
   choose(true, 1, STATEMIX_GIVEN).move(src, reads, dst, writes, steps);
 }
