@@ -95,7 +95,7 @@ except ValueError as error:
 
 
 def test_a_library_without_a_file_is_missing(monkeypatch):
-    monkeypatch.setattr(cpu, "find", lambda: None)
+    monkeypatch.setattr(cpu, "_find", lambda: None)
     cpu.load.cache_clear()
     try:
         library = cpu.load()
@@ -109,7 +109,7 @@ def test_a_library_without_a_file_is_missing(monkeypatch):
 def test_a_damaged_library_is_missing(monkeypatch, tmp_path, content):
     path = tmp_path / "libstatemix_cpu.so"
     path.write_bytes(content)
-    monkeypatch.setattr(cpu, "find", lambda: path)
+    monkeypatch.setattr(cpu, "_find", lambda: path)
     cpu.load.cache_clear()
     try:
         library = cpu.load()
