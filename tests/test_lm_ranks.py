@@ -21,7 +21,8 @@ from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import open_data
 from statemix.lm import load_model
 from statemix.lm.ranks import ranks_of
-from statemix.lm.trainer import digest, train_lm
+from statemix.lm.step import digest
+from statemix.lm.trainer import train_lm
 from statemix.models.lm import LMConfig
 
 pytest.importorskip(
@@ -193,7 +194,7 @@ def test_a_killed_rank_stops_the_other_and_loses_no_checkpoint(tmp_path, data):
             process.stderr.close()
     assert processes[0].returncode != 0
     assert "Rank 0 stopped waiting for another" in said
-    assert "run the same command again to resume" in said
+    assert "Run the same command again to resume" in said
     assert not (broken / "result.json").exists()
     from statemix.cli import main
 
