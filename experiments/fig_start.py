@@ -55,7 +55,9 @@ def factors(task: str) -> dict[str, tuple[dict[str, float], dict[str, Any]]]:
 def cell(row: str, task: str, recipe: str, seed: int) -> Cell:
     gates, positions = factors(task)[recipe]
     model = with_row(ModelConfig(), row, SIZES[row])
-    config = mad_preset(RunConfig(task, model, length=LENGTHS[task], seed=seed))
+    options = {"placement": "mad"} if task == "copy" else {}
+    data = RunConfig(task, model, task_options=options, length=LENGTHS[task], seed=seed)
+    config = mad_preset(data)
     model = replace(config.model, options={**config.model.options, "init": gates})
     if task == "compress":
         model = replace(model, **positions)

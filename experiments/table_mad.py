@@ -18,6 +18,7 @@ COLUMNS = ("recall", "copy", "compress")
 STATES = {"recall": 256, "copy": 128, "compress": 128}
 CONFIGURATIONS = ((16, 64, 20_000), (32, 64, 20_000), (16, 128, 20_000), (16, 64, 10_000))
 FIRST = [*(bdlru(m) for m in (1, 2, 4, 8)), *BASELINES, *(hlru(m) for m in (1, 2, 4, 8))]
+AS_MAD = {"copy": {"placement": "mad"}, "recall": {"last_key": "distinct"}}
 UNITS = [*(bdlru(m) for m in (4, 2, 8, 16, 1)), *(hlru(m) for m in (4, 2, 8, 16))]
 REST = [*(bdlru(m) for m in (3, 5, 6, 16)), *(hlru(m) for m in (3, 5, 6, 16))]
 
@@ -32,7 +33,8 @@ def preset_states(row: str, column: str) -> int:
 def preset(row: str, column: str, seed: int) -> Cell:
     """The first of the four configurations with `mad_preset`: width 128."""
     model = with_row(ModelConfig(), row, preset_states(row, column))
-    config = mad_preset(RunConfig(column, model, length=64, seed=seed))
+    options = AS_MAD.get(column, {})
+    config = mad_preset(RunConfig(column, model, task_options=options, length=64, seed=seed))
     return Cell(row, column, "mad preset, vocabulary 16, length 64, 20000 sequences", config)
 
 

@@ -132,6 +132,30 @@ def test_training_sequences_have_all_lengths():
     assert ((examples.targets != IGNORE).sum(1) == 1).all()
 
 
+def test_copy_can_place_blanks_as_mad_does():
+    """Each of three blanks chooses one of two gaps; the last data token precedes the copy token."""
+    task = find_task("copy", {"tokens": 2, "vocab": 5, "placement": "mad"})
+    drawn = task.examples(40_000, 2 + 3 + 1 + 2, np.random.default_rng(0))
+    data = drawn.inputs[:, :5] < 3
+    assert data[:, 4].all()
+    before = data[:, :4].argmax(1)  # blanks before the first data token: binomial (3, 1/2)
+    np.testing.assert_allclose(
+        np.bincount(before) / 40_000, [1 / 8, 3 / 8, 3 / 8, 1 / 8], atol=0.01
+    )
+
+
+def test_recall_can_ask_distinct_keys_alike():
+    """Three times key 0 and once key 1: positions ask for 0 in three of four, distinct keys in half."""
+    counts = {}
+    for last_key in ("position", "distinct"):
+        task = find_task("recall", {"vocab": 4, "last_key": last_key})
+        keys = task.examples(60_000, 10, np.random.default_rng(0)).inputs[:, ::2]
+        chosen = keys[(keys[:, :4].sum(1) == 1)][:, 4]
+        counts[last_key] = chosen.mean()
+    assert counts["position"] == pytest.approx(0.25, abs=0.02)
+    assert counts["distinct"] == pytest.approx(0.5, abs=0.02)
+
+
 def test_copy_scatters_uniformly():
     task = find_task("copy", {"tokens": 2, "vocab": 5})
     examples = task.examples(6000, 8, np.random.default_rng(0))
@@ -235,7 +259,11 @@ def test_the_default_length_fits_the_task(name):
         (lambda: find_task("s9"), "The group S9 is out of range: s2 .. s6 fit"),
         (
             lambda: find_task("copy", {"token": 3}),
-            "Unknown option of task 'copy': 'token'. Available: vocab, tokens",
+            "Unknown option of task 'copy': 'token'. Available: vocab, tokens, placement",
+        ),
+        (
+            lambda: find_task("copy", {"placement": "left"}),
+            "The option `placement` of the task 'copy' must be one of uniform, mad, got 'left'",
         ),
         (lambda: draw("copy", length=32), "no examples of length 32. Valid lengths: from 33 on"),
         (
