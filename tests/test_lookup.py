@@ -64,6 +64,19 @@ def test_reading_late_steps_equals_slicing(
     torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
+@LAYERS
+def test_a_backward_pass_under_autocast_keeps_float32(monkeypatch, cls):
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
+    layer = cls(6, 9, 3)
+    x = torch.randn(2, T, 6)
+    y, _ = layer(x, read_from=7)
+    expected = torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+    y, _ = layer(x, read_from=7)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = torch.autograd.grad(y.square().sum(), list(layer.parameters()))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("read_from", [-1, T + 1])
 @LAYERS
 def test_read_from_is_a_step(unchecked, cls, read_from):

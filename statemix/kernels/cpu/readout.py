@@ -1,6 +1,7 @@
 """The outputs y = W_o h of a chunk of steps: of all steps, or from one step of every row on.
 
 Rows of `length` steps are concatenated on one axis, h (N, states), and so are their outputs, y.
+Products write to `out`, which keeps float32 under autocast.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ class Readout:
             torch.mm(dy[a:b], self.W_o, out=dh)
             return
         dh.zero_()
-        dh[self._local(a, b)] = dy[self._outputs(a, b)] @ self.W_o
+        read = dh.new_empty((self.count(b) - self.count(a), dh.shape[1]))
+        dh[self._local(a, b)] = torch.mm(dy[self._outputs(a, b)], self.W_o, out=read)
 
     def add_gradient(self, a: int, b: int, dy: Tensor, h: Tensor, dW_o: Tensor) -> None:
         """Add what those steps contribute to the gradient of W_o."""
@@ -39,7 +41,7 @@ class Readout:
         """The gradient of W_o, from the states of all steps."""
         if self.start:
             h = h.view(-1, self.length, h.shape[1])[:, self.start :].flatten(0, 1)
-        return dy.t() @ h
+        return torch.mm(dy.t(), h, out=torch.empty_like(self.W_o))
 
     def count(self, step: int) -> int:
         """The number of outputs before `step`."""
