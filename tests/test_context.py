@@ -222,9 +222,9 @@ def test_parts_cover_time_once(T, size):
 
 
 def test_only_linear_recurrent_units_can_share():
-    with pytest.raises(ValueError, match="not those of LSTM"):
+    with pytest.raises(ValueError, match="across ranks, got LSTM"):
         share_sequences(nn.Sequential(BDLRU(4, 2, 2), build_mixer("lstm", 4, {"hidden": 4})), None)
     with pytest.raises(ValueError, match="Linear has no BD-LRU or H-LRU layer"):
         share_sequences(nn.Linear(2, 2), None)
-    with pytest.raises(ValueError, match="`save_memory` cannot share"):
+    with pytest.raises(ValueError, match="`save_memory` cannot split"):
         share_sequences(BDLRU(4, 2, 2, save_memory=True), None)

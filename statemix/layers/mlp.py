@@ -15,7 +15,7 @@ class SwiGLU(nn.Module):
     """y = W_2 (silu(W_1 x) ⊙ W_3 x).
 
     Args:
-        inner: inner width; by default 8/3 d_model, rounded up to a multiple of 8.
+        inner: inner width (default: 8/3 d_model, rounded up to a multiple of 8).
     """
 
     def __init__(self, d_model: int, inner: int | None = None) -> None:

@@ -1,26 +1,31 @@
-"""The state after every step, of any mixer: what a decoder needs that may have to go back."""
+"""The state of any mixer after every step, for decoders that backtrack."""
 
 from typing import Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from statemix.layers.unit import LinearRecurrentUnit
+from statemix.types import Mask
+
+__all__ = ["trace"]
 
 
 def trace(
-    mixer: nn.Module, x: Tensor, state: Any = None, *, mask: Tensor | None = None
-) -> tuple[Tensor, list[Any]]:
-    """Outputs (B, T, d) of `mixer` and its state after each step, T of them.
+    mixer: nn.Module, x: Float[Tensor, "B T d"], state: Any = None, *, mask: Mask | None = None
+) -> tuple[Float[Tensor, "B T d"], list[Any]]:
+    """The outputs of `mixer`, and its state after each of the T steps.
 
-    Linear recurrent units have them at hand; any other mixer is called a step at a time.
+    Linear recurrent units return all states at once; any other mixer runs step by step.
     """
     if isinstance(mixer, LinearRecurrentUnit):
         y, h = mixer.trace(x, state, mask=mask)
         return y, list(h.unbind(1))
-    y, states = x.new_empty(x.shape), []
+    y = x.new_empty(x.shape)
+    states = []
     for t in range(x.shape[1]):
-        y[:, t : t + 1], state = mixer(
-            x[:, t : t + 1], state, mask=None if mask is None else mask[:, t : t + 1]
-        )
+        steps = slice(t, t + 1)
+        mask_t = None if mask is None else mask[:, steps]
+        y[:, steps], state = mixer(x[:, steps], state, mask=mask_t)
         states.append(state)
     return y, states

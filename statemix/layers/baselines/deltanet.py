@@ -1,4 +1,4 @@
-"""DeltaNet, Gated DeltaNet and DeltaProduct: Householder-like transitions, eigenvalues down to −1."""
+"""DeltaNet, Gated DeltaNet and DeltaProduct: generalised Householder transition matrices."""
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +21,8 @@ class DeltaRule(RaggedMixer):
     """A gated delta rule with several heads and `products` steps per token.
 
         q, k_i, v_i, β_i, α = projections of x,    |q| = |k_i| = 1,    i = 1 .. products
-        S ← α S,    S ← S (I − β_i k_i k_iᵀ) + β_i v_i k_iᵀ for each i,    y[t] = W_out (norm(S q) ⊙ silu(z))
+        S ← α S,    S ← S (I − β_i k_i k_iᵀ) + β_i v_i k_iᵀ for each i
+        y[t] = W_out (norm(S q) ⊙ silu(z))
 
     A state is (S (B, heads, head_dim, head_dim), the convolution's inputs).
 

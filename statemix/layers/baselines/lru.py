@@ -31,10 +31,12 @@ def draw_delta_bias(size: int) -> Float[Tensor, " size"]:
 
 @register_mixer("lru")
 class LRU(RaggedMixer):
-    """h[t] = λ h[t-1] + γ B x[t], y[t] = Re(C h[t]) + D x[t], with complex λ inside the unit circle.
+    """The linear recurrent unit, with complex λ inside the unit circle.
+
+        h[t] = λ h[t-1] + γ B x[t],    y[t] = Re(C h[t]) + D x[t]
 
     Each complex number is a block of m = 2 real states, and λ is a rotation with a decay, so
-    `block_scan` computes the recurrence.  States are (B, n, 2).
+    `block_scan` computes the recurrence. States are (B, n, 2).
     """
 
     def __init__(
@@ -49,7 +51,8 @@ class LRU(RaggedMixer):
         check_sizes({"d_model": d_model, "n": n})
         if not 0 <= r_min < r_max <= 1:
             raise ValueError(
-                f"`r_min` and `r_max` must satisfy 0 <= r_min < r_max <= 1, got {r_min} and {r_max}."
+                "`r_min` and `r_max` must satisfy 0 <= r_min < r_max <= 1, "
+                f"got {r_min} and {r_max}."
             )
         if not 0 <= max_phase < math.inf:
             raise ValueError(f"`max_phase` must be an angle of at least 0, got {max_phase}.")

@@ -47,12 +47,12 @@ class LSTM(RaggedMixer):
             return x, state
         start = tuple(s.unsqueeze(0).contiguous() for s in state)
         if lengths is None:
-            h, (h_n, c_n) = self.run_cell(x, start)
+            h, (h_n, c_n) = self._run_cell(x, start)
             return self.W_o(h), (h_n[0], c_n[0])
         packed = nn.utils.rnn.pack_padded_sequence(
             x, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
-        h, (h_n, c_n) = self.run_cell(packed, start)
+        h, (h_n, c_n) = self._run_cell(packed, start)
         h, _ = nn.utils.rnn.pad_packed_sequence(h, batch_first=True, total_length=x.shape[1])
         moved = (lengths > 0)[:, None]
         return self.W_o(h), (
@@ -60,8 +60,8 @@ class LSTM(RaggedMixer):
             torch.where(moved, c_n[0], state[1]),
         )
 
-    def run_cell(self, x: Any, start: tuple[Tensor, ...]) -> tuple[Any, State]:
-        """Run PyTorch's LSTM; on a CPU without autocast, which not every CPU supports here."""
+    def _run_cell(self, x: Any, start: tuple[Tensor, ...]) -> tuple[Any, State]:
+        """Run PyTorch's LSTM; on a CPU, disable autocast, which not all CPUs support for LSTMs."""
         device = self.cell.weight_hh_l0.device.type
         if device != "cpu":
             return self.cell(x, start)

@@ -22,7 +22,8 @@ class Mamba2(RaggedMixer):
     """Mamba-2's layer.
 
         (z, u, B, C, δ) = W_in x,    (u, B, C) = silu(conv(u, B, C)),    Δ = softplus(δ + bias)
-        S[t] = exp(−Δ a) S[t-1] + Δ u[t] B[t]ᵀ,    y[t] = W_out norm((S[t] C[t] + D u[t]) ⊙ silu(z[t]))
+        S[t] = exp(−Δ a) S[t-1] + Δ u[t] B[t]ᵀ
+        y[t] = W_out norm((S[t] C[t] + D u[t]) ⊙ silu(z[t]))
 
     A state is (S (B, heads, head_dim, d_state), the convolution's inputs).
 
@@ -54,7 +55,8 @@ class Mamba2(RaggedMixer):
         self.output_gate = output_gate
         if self.inner % head_dim:
             raise ValueError(
-                f"`head_dim` must divide the inner width {self.inner} = expand · d_model, got {head_dim}."
+                f"`head_dim` must divide the inner width {self.inner} = expand · d_model, "
+                f"got {head_dim}."
             )
         self.heads = self.inner // head_dim
         mixed = self.inner + 2 * d_state

@@ -2,12 +2,12 @@
 
     S[t] = α[t] S[t-1] (I − β[t] k[t] k[t]ᵀ) + β[t] v[t] k[t]ᵀ,    o[t] = S[t] q[t]
 
-With u[t] = β[t] (v[t] − α[t] S[t-1] k[t]) this is S[t] = α[t] S[t-1] + u[t] k[t]ᵀ.  In a chunk with
+With u[t] = β[t] (v[t] − α[t] S[t-1] k[t]) this is S[t] = α[t] S[t-1] + u[t] k[t]ᵀ. In a chunk with
 the initial state S_0, where g is the running product of α,
 
     u[t] + β[t] Σ_{i<t} (g[t] / g[i]) (k[t] · k[i]) u[i] = β[t] (v[t] − g[t] S_0 k[t]),
 
-which is one triangular system for all steps of the chunk.  Without the delta rule (Mamba-2), u = v
+which is one triangular system for all steps of the chunk. Without the delta rule (Mamba-2), u = v
 and there is no system to solve.
 """
 
@@ -64,12 +64,12 @@ def matrix_scan(
             part = slice(a, a + CHUNK)
             q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
             beta_ = None if beta is None else beta[:, part].transpose(1, 2)
-            o, S = matrix_chunk(q_, k_, v_, beta_, decay, S)
+            o, S = _matrix_chunk(q_, k_, v_, beta_, decay, S)
             outputs.append(o.transpose(1, 2))
     return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)).to(given), S
 
 
-def matrix_chunk(
+def _matrix_chunk(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor | None, log_decay: Tensor, S: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Compute the outputs (B, heads, L, d_v) of one chunk and the next S; time is on axis 2."""

@@ -1,6 +1,6 @@
 """A base class that adds packing and masks to mixers which support only right-padded rows.
 
-Each sequence becomes a row with its real (unmasked) steps at the front.  A subclass implements
+Each sequence becomes a row with its real (unmasked) steps at the front. A subclass implements
 `run(x, state, lengths)` for such rows; padding after `lengths` must not change the state.
 """
 
@@ -39,10 +39,10 @@ class RaggedMixer(nn.Module, ABC):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], Any]:
         """Run all steps of a batch; return the outputs and the final states."""
-        check_input(x, "x", "(B, T, d)", self.d_model)
+        _check_input(x, "x", "(B, T, d)", self.d_model)
         if cu_seqlens is None and mask is None:
             return self.run(x, state, None)
-        index, lengths = real_steps(x, cu_seqlens, mask)
+        index, lengths = _real_steps(x, cu_seqlens, mask)
         if len(lengths) == 0:  # no sequences, and so no steps
             return torch.zeros_like(x), self.run(x[:0], state, None)[1]
         inside = torch.arange(index.shape[1], device=x.device) < lengths[:, None]
@@ -56,21 +56,22 @@ class RaggedMixer(nn.Module, ABC):
         self, x_t: Float[Tensor, "B d"], state: Any = None
     ) -> tuple[Float[Tensor, "B d"], Any]:
         """Run one step of a batch."""
-        check_input(x_t, "x_t", "(B, d)", self.d_model)
+        _check_input(x_t, "x_t", "(B, d)", self.d_model)
         y, state = self.run(x_t.unsqueeze(1), state, None)
         return y.squeeze(1), state
 
 
-def check_input(x: Tensor, name: str, axes: str, d_model: int) -> None:
+def _check_input(x: Tensor, name: str, axes: str, d_model: int) -> None:
     """Raise an error unless x is a floating-point tensor with the given axes and width."""
     check_floating(name, x)
     if x.dim() != axes.count(",") + 1 or x.shape[-1] != d_model:
         raise ValueError(
-            f"`{name}` must have the axes {axes} with d = {d_model}, got the shape {tuple(x.shape)}."
+            f"`{name}` must have the axes {axes} with d = {d_model}, "
+            f"got the shape {tuple(x.shape)}."
         )
 
 
-def real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _real_steps(x: Tensor, cu_seqlens: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Find the flat indices of the real steps of each sequence, padded, and their number."""
     B, T, _ = x.shape
     real = torch.ones((B, T), dtype=torch.bool, device=x.device) if mask is None else mask
@@ -94,7 +95,7 @@ def last_inputs(
     before: Float[Tensor, "B k d"],
     lengths: Integer[Tensor, " B"] | None,
 ) -> Float[Tensor, "B k d"]:
-    """Return the last k inputs of each row: the last k of `before` followed by the real steps of x."""
+    """Return the last k inputs of each row, from `before` and then the real steps of x."""
     history = torch.cat([before, x], 1)
     k = before.shape[1]
     if lengths is None:
