@@ -6,16 +6,16 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DecodeConfig", "ErrorConfig", "MemoryConfig", "Part", "SpeedConfig"]
+__all__ = ["DecodeConfig", "ErrorConfig", "MemoryConfig", "SpeedConfig"]
 
-Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm", "throughput"]
+_Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm", "throughput"]
 
 
 @dataclass(frozen=True)
 class SpeedConfig:
     """Sizes of the timed scans and layers."""
 
-    parts: tuple[Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step", "lm")
+    parts: tuple[_Part, ...] = ("kernel", "scan", "layer", "threads", "length", "step", "lm")
     """Parts to measure."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device to measure on; cuda is any GPU that torch supports, including AMD's."""

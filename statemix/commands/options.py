@@ -1,7 +1,7 @@
 """Command-line options derived from the fields of a config.
 
 A derived option has the name, type and help text of its field. It is None unless the user gives
-it, so that presets can tell what was chosen.
+it, so that a preset can change only the options that were not given.
 """
 
 from collections.abc import Iterable, Mapping

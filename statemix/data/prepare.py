@@ -109,7 +109,7 @@ def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) ->
 
 
 def _look_at(source: Source, share: float, report: Report) -> _Survey:
-    """Read the whole source once, so that errors occur before anything is written."""
+    """Read the full source once, so that errors occur before anything is written."""
     hashes = []
     empty = 0
     for text in _counted(source.read(), "reading", None, report):

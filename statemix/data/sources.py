@@ -119,14 +119,9 @@ def from_files(name: str, files: list[Path], field: str) -> Source:
             elif _ends(path, COLUMNS):
                 yield from _read_columns(path, field)
             else:
-                yield _read_text(path)
+                yield _decode(path.read_bytes(), str(path))
 
     return Source(name, read)
-
-
-def _read_text(path: Path) -> str:
-    """Read a file, which must be UTF-8 text."""
-    return _decode(path.read_bytes(), str(path))
 
 
 def _decode(data: bytes, where: str) -> str:

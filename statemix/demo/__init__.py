@@ -16,7 +16,7 @@ from statemix.train.trained import load_trained
 
 __all__ = ["train_panels"]
 
-_LONG = {"s3": 100, "cycle_nav": 100}
+_LONG = 100  # tokens of the longer test sequences
 _TITLES = {
     "s3": "products of permutations of three things",
     "cycle_nav": "walks on a cycle of five",
@@ -48,7 +48,7 @@ def _look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Pa
     length = config.length or task.length
     short, long = (
         measure_accuracy(model, task.examples(1000, T, np.random.default_rng([7, T])), task.classes)
-        for T in (length, _LONG[config.task])
+        for T in (length, _LONG)
     )
     spectrum = collect_eigenvalues(model, task, length, count=16)
     points = spectrum[0].flatten().numpy() if spectrum else np.empty(0, dtype=complex)
@@ -58,7 +58,7 @@ def _look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Pa
         cell.states,
         length,
         short.token,
-        _LONG[config.task],
+        _LONG,
         long.token,
         curve,
         points,

@@ -5,7 +5,7 @@ import time
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import TokenData
 from statemix.lm.ranks import Ranks
-from statemix.lm.trainer import start, train_step
+from statemix.lm.step import start, train_step
 
 __all__ = ["steps_in"]
 

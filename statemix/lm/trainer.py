@@ -17,13 +17,13 @@ from statemix.lm.ranks import Ranks
 from statemix.lm.result import LMResult, StepReport, ValidationReport, resume_metrics
 from statemix.lm.saved import CONFIG as MODEL
 from statemix.lm.saved import save_model
-from statemix.lm.step import LMRun, digest, has_finite_weights, start, train_step
+from statemix.lm.step import LMRun, has_finite_weights, start, train_step
 from statemix.models.lm import count_parameters
 from statemix.runs.layout import CHECKPOINTS, FINAL, RESULT
 from statemix.runs.metrics import Metrics
 from statemix.runs.result import read_result, write_result
 
-__all__ = ["LMRun", "Observer", "digest", "start", "train_lm", "train_step"]
+__all__ = ["Observer", "train_lm"]
 
 Observer = Callable[[LMRun, StepReport | ValidationReport], None]
 

@@ -1,4 +1,4 @@
-"""Files that exist completely or not at all: written beside their place, then moved there."""
+"""Atomic writes: a file is written under a temporary name and renamed when it is complete."""
 
 import os
 from pathlib import Path

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from statemix.runs.layout import LOCK
+
 __all__ = ["Busy", "entered", "held", "lock"]
 
 
@@ -36,7 +38,7 @@ def lock(file: IO[Any], *, shared: bool = False, wait: bool = True) -> None:
 def entered(directory: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a run's directory, so that only one process at a time writes to it."""
     directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("a") as file:
+    with (directory / LOCK).open("a") as file:
         try:
             lock(file, wait=wait)
         except Busy as error:

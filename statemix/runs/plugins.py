@@ -14,7 +14,7 @@ __all__ = ["hash_sources", "load_file", "load_files"]
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a Python file by its path, once per process; it may import files beside it."""
+    """Import a Python file by its path, once per process; it may import files from its directory."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     place = path.resolve()
@@ -31,7 +31,7 @@ def load_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except SyntaxError as error:
         del sys.modules[name]
-        # The error may be in a file beside this one, which it imports.
+        # The error may be in a file that this one imports.
         where = path if error.filename in (None, str(place)) else error.filename
         raise ValueError(f"{where}, line {error.lineno}: {error.msg}.") from error
     except (TypeError, ImportError) as error:  # an incomplete mixer, a missing package

@@ -18,7 +18,8 @@ from statemix.lm.budget import steps_in
 from statemix.lm.ngram import NGramResult, measure_rivals
 from statemix.lm.ranks import Ranks, ranks_of
 from statemix.lm.result import LMResult, StepReport, ValidationReport, read_config
-from statemix.lm.trainer import LMRun, train_lm
+from statemix.lm.step import LMRun
+from statemix.lm.trainer import train_lm
 from statemix.runs.layout import CONFIG, FINAL
 from statemix.runs.trackers import Tracker, open_tracker
 

@@ -16,7 +16,7 @@ __all__ = ["collect", "print_coverage", "update_documents", "write_report"]
 
 
 def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbour]]:
-    """Places, and the paper's values beside ours; damaged lines of the ledger give warnings."""
+    """The places of all experiments, and the paper's values with ours; warn of damaged lines."""
     files = sorted(path for path in experiments.glob("*.py") if "def cells" in path.read_text())
     files.sort(key=lambda path: not path.stem.startswith("table"))
     if not files:
@@ -35,13 +35,13 @@ def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbou
 
 
 def print_coverage(experiments: Path, ledger: Path) -> None:
-    """How many of the paper's values are measured, and how many agree."""
+    """Print how many of the paper's values are measured, and how many agree."""
     _, found = collect(experiments, ledger)
     print(coverage(found))
 
 
 def update_documents(experiments: Path, ledger: Path, documents: tuple[Path, ...]) -> None:
-    """Render the tables inside Markdown files again."""
+    """Update the tables inside Markdown files."""
     places, found = collect(experiments, ledger)
     runs = read_language(experiments / LANGUAGE, ledger)
     for path in documents:
