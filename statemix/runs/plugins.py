@@ -14,7 +14,7 @@ __all__ = ["hash_sources", "load_file", "load_files"]
 
 
 def load_file(path: Path) -> ModuleType:
-    """Import a Python file by its path, once per process; it may import files from its directory."""
+    """Import a Python file by its path, once per process; it may import its neighbours."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     place = path.resolve()
