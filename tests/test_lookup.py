@@ -129,7 +129,14 @@ def test_models_read_late_steps(model_class, mixer, options, layers, read_from):
 
 @pytest.mark.parametrize(
     ("mixer", "options"),
-    [("bdlru", {"n_blocks": 4, "block_size": 3}), ("hlru", {"n_channels": 4, "order": 3})],
+    [
+        ("bdlru", {"n_blocks": 4, "block_size": 3}),
+        ("hlru", {"n_channels": 4, "order": 3}),
+        ("mamba2", {"head_dim": 8, "d_state": 3, "conv": 0}),
+        ("mamba2", {"head_dim": 8, "d_state": 3}),
+        ("deltanet", {"head_dim": 4, "conv": 0}),
+        ("deltaproduct", {"head_dim": 4, "products": 2}),
+    ],
 )
 @pytest.mark.parametrize("length", [9, 6])
 def test_positions_and_tokens_are_looked_up_together(monkeypatch, mixer, options, length):

@@ -9,15 +9,16 @@ from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
 from statemix.layers.gates import make_linear
-from statemix.layers.mixer import register_mixer
+from statemix.layers.mixer import ReadsTables, register_mixer
 from statemix.layers.unit import check_sizes
+from statemix.ops.lookup import Lookup, at_each_step
 
 __all__ = ["DeltaNet", "DeltaProduct", "DeltaRule", "GatedDeltaNet"]
 
 State = tuple[Float[Tensor, "B heads d_v d_k"], Float[Tensor, "B k c"] | None]
 
 
-class DeltaRule(RaggedMixer):
+class DeltaRule(RaggedMixer, ReadsTables):
     """A gated delta rule with several heads and `products` steps per token.
 
         q, k_i, v_i, β_i, α = projections of x,    |q| = |k_i| = 1,    i = 1 .. products
@@ -74,7 +75,7 @@ class DeltaRule(RaggedMixer):
 
     def run(
         self,
-        x: Float[Tensor, "B T d"],
+        x: Float[Tensor, "B T d"] | Lookup,
         state: State | None,
         lengths: Integer[Tensor, " B"] | None,
     ) -> tuple[Float[Tensor, "B T d"], State]:
@@ -85,24 +86,24 @@ class DeltaRule(RaggedMixer):
         """
         S, before = (None, None) if state is None else state
         B, T, _ = x.shape
-        qkv = self.W_qkv(x)
+        qkv = at_each_step(self.W_qkv, x)
         if self.conv is not None:
             qkv, before = self.conv(qkv, before, lengths)
         n = self.products
         q, k, v = qkv.unflatten(2, (1 + 2 * n, self.heads, self.head_dim)).split([1, n, n], 2)
         k = F.normalize(k.flatten(1, 2), dim=-1)
         v = v.flatten(1, 2)
-        beta = self.largest * torch.sigmoid(self.W_beta(x)).view(B, T * n, self.heads)
-        log_alpha = x.new_zeros((B, T, n, self.heads))
+        beta = self.largest * torch.sigmoid(at_each_step(self.W_beta, x)).view(B, T * n, self.heads)
+        log_alpha = qkv.new_zeros((B, T, n, self.heads))
         if self.W_alpha is not None:
-            decay = F.logsigmoid(self.W_alpha(x)).unsqueeze(2)
+            decay = F.logsigmoid(at_each_step(self.W_alpha, x)).unsqueeze(2)
             log_alpha = torch.cat([decay, log_alpha[:, :, 1:]], 2)
         q = F.normalize(q, dim=-1).expand(-1, -1, n, -1, -1).flatten(1, 2)
-        real = row_mask(x, lengths)
+        real = row_mask(qkv, lengths)
         real = None if real is None else real.repeat_interleave(n, 1)
         o, S = matrix_scan(q, k, v, beta, log_alpha.flatten(1, 2), S, real)
         o = self.norm(o[:, n - 1 :: n].to(self.norm.weight.dtype)).flatten(2)
-        y = o if self.W_z is None else o * F.silu(self.W_z(x))
+        y = o if self.W_z is None else o * F.silu(at_each_step(self.W_z, x))
         return self.W_out(y), (S, before)
 
 

@@ -9,8 +9,9 @@ from statemix.layers.baselines.lru import draw_delta_bias, row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
 from statemix.layers.gates import make_linear
-from statemix.layers.mixer import register_mixer
+from statemix.layers.mixer import ReadsTables, register_mixer
 from statemix.layers.unit import check_sizes
+from statemix.ops.lookup import Lookup, at_each_step
 
 __all__ = ["Mamba2"]
 
@@ -18,7 +19,7 @@ State = tuple[Float[Tensor, "B heads d_v d_k"], Float[Tensor, "B k c"] | None]
 
 
 @register_mixer("mamba2")
-class Mamba2(RaggedMixer):
+class Mamba2(RaggedMixer, ReadsTables):
     """Mamba-2's layer.
 
         (z, u, B, C, δ) = W_in x,    (u, B, C) = silu(conv(u, B, C)),    Δ = softplus(δ + bias)
@@ -76,14 +77,14 @@ class Mamba2(RaggedMixer):
 
     def run(
         self,
-        x: Float[Tensor, "B T d"],
+        x: Float[Tensor, "B T d"] | Lookup,
         state: State | None,
         lengths: Integer[Tensor, " B"] | None,
     ) -> tuple[Float[Tensor, "B T d"], State]:
         """Run all rows, each up to its length."""
         S, before = (None, None) if state is None else state
         sizes = [self.inner + 2 * self.d_state, self.heads] + [self.inner] * self.output_gate
-        mixed, delta, *gate = self.W_in(x).split(sizes, -1)
+        mixed, delta, *gate = at_each_step(self.W_in, x).split(sizes, -1)
         if self.conv is not None:
             mixed, before = self.conv(mixed, before, lengths)
         u, B, C = mixed.split([self.inner, self.d_state, self.d_state], -1)
@@ -91,7 +92,13 @@ class Mamba2(RaggedMixer):
         delta = F.softplus(delta + self.delta_bias)
         q, k = (y.unsqueeze(2).expand(-1, -1, self.heads, -1) for y in (C, B))
         o, S = matrix_scan(
-            q, k, delta.unsqueeze(-1) * u, None, -delta * self.log_a.exp(), S, row_mask(x, lengths)
+            q,
+            k,
+            delta.unsqueeze(-1) * u,
+            None,
+            -delta * self.log_a.exp(),
+            S,
+            row_mask(mixed, lengths),
         )
         y = (o + self.D[:, None] * u).flatten(2)
         y = y * F.silu(gate[0]) if gate else y

@@ -12,7 +12,10 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from statemix.layers.mixer import ReadsTables
 from statemix.ops.check import check_cu_seqlens, check_floating, check_mask
+from statemix.ops.dispatch.layer import resolve
+from statemix.ops.lookup import Lookup, gather
 from statemix.ops.segments import checked_bounds, zero_where_masked
 from statemix.types import Mask, SequenceBounds
 
@@ -20,7 +23,10 @@ __all__ = ["RaggedMixer", "ShortConv", "last_inputs", "make_short_conv"]
 
 
 class RaggedMixer(nn.Module, ABC):
-    """A mixer defined by `run(x, state, lengths)`; `lengths` is None if there is no padding."""
+    """A mixer defined by `run(x, state, lengths)`; `lengths` is None if there is no padding.
+
+    The `run` of a subclass that is also a `ReadsTables` accepts a `Lookup`, which has no padding.
+    """
 
     d_model: int
 
@@ -32,16 +38,33 @@ class RaggedMixer(nn.Module, ABC):
 
     def forward(
         self,
-        x: Float[Tensor, "B T d"],
+        x: Float[Tensor, "B T d"] | Lookup,
         state: Any = None,
         *,
         cu_seqlens: SequenceBounds | None = None,
         mask: Mask | None = None,
-    ) -> tuple[Float[Tensor, "B T d"], Any]:
-        """Run all steps of a batch; return the outputs and the final states."""
-        _check_input(x, "x", "(B, T, d)", self.d_model)
+        read_from: int = 0,
+    ) -> tuple[Float[Tensor, "B T_read d"], Any]:
+        """Run all steps of a batch; return the outputs from `read_from` on, and the final states."""
         if cu_seqlens is None and mask is None:
-            return self.run(x, state, None)
+            y, state = self.run(self._checked(x), state, None)
+        else:
+            y, state = self._run_ragged(self._checked(gather(x)), state, cu_seqlens, mask)
+        return y[:, read_from:], state
+
+    def _checked(self, x: Any) -> Any:
+        """`x`, a tensor or, in a subclass that reads tables, a `Lookup`, after a check."""
+        x = resolve(x, None) if isinstance(self, ReadsTables) else gather(x)
+        if isinstance(x, Lookup):
+            _check_input(x.table, "table", "(V, d)", self.d_model)
+            return x
+        _check_input(x, "x", "(B, T, d)", self.d_model)
+        return x
+
+    def _run_ragged(
+        self, x: Tensor, state: Any, cu_seqlens: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Any]:
+        """Run the real steps of each sequence as a row; the outputs of other steps are zero."""
         index, lengths = _real_steps(x, cu_seqlens, mask)
         if len(lengths) == 0:  # no sequences, and so no steps
             return torch.zeros_like(x), self.run(x[:0], state, None)[1]
