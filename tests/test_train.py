@@ -34,6 +34,7 @@ from statemix.train import (
     aids,
     config_from_dict,
     loop,
+    mad_preset,
     paper_protocol,
     tracking_preset,
     train,
@@ -918,6 +919,29 @@ def test_new_fields_do_not_change_ids():
     assert replace(SMALL, seed=3).id != SMALL.id
     assert replace(SMALL, model=replace(SMALL.model, width=17)).id != SMALL.id
     assert RunConfig("s3").id == "5e25aa6a9953ae91"
+
+
+def test_the_mad_preset():
+    """It starts the gates and the positions of the task at hand, and caps the number of steps."""
+    config = mad_preset(RunConfig("compress", replace(SMALL.model, width=64)))
+    assert config.model.options == {**SMALL.model.options, "init": "hold"}
+    assert (config.model.width, config.model.positions, config.model.bos) == (128, "smooth", False)
+    assert (config.total_steps, config.optimiser, config.cooldown) == (4000, "muon", 0.3)
+    assert mad_preset(RunConfig("copy", ModelConfig("lstm"))).model.options == {}
+    assert "init" not in mad_preset(RunConfig("s3", SMALL.model)).model.options
+    given = Train("compress", block_size=3, blocks=4, preset="mad", batch=64, width=32).run_config()
+    preset = mad_preset(replace(RunConfig("compress", SMALL.model), batch=64))
+    assert given == replace(preset, model=replace(preset.model, width=32))
+    other = Train("compress", preset="mad", options=("init=paper",)).run_config()
+    assert other.model.options["init"] == "paper"
+
+
+def test_a_result_has_a_learning_curve(monkeypatch, tmp_path):
+    monkeypatch.setattr(loop, "CURVE_POINTS", 3)
+    result = train(replace(SMALL, epochs=5), tmp_path)
+    reports = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    expected = [(r["step"], pytest.approx(r["validation"], abs=1e-4)) for r in reports[::2]]
+    assert [tuple(point) for point in result.curve] == expected
 
 
 def test_explicit_options_override_a_preset():

@@ -10,10 +10,11 @@ import tyro
 from statemix.commands.check import check_positive
 from statemix.commands.options import flags, given_options, option_fields
 from statemix.config.model import SIZES, ModelConfig
-from statemix.config.task import Aids, RunConfig, paper_protocol, tracking_preset
+from statemix.config.task import Aids, RunConfig, mad_preset, paper_protocol, tracking_preset
 
 __all__ = ["Tracker", "Train", "read_options"]
 
+_PRESETS = {"tracking": tracking_preset, "mad": mad_preset}
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
 
@@ -37,8 +38,9 @@ class _TrainOptions:
 
     task: tyro.conf.Positional[str]
     """One of the tasks above, or a task that a file given with --files registers."""
-    preset: Literal["none", "tracking"] = "none"
-    """tracking: aids and a learning rate for state tracking; your own options take precedence."""
+    preset: Literal["none", "tracking", "mad"] = "none"
+    """tracking: aids and a learning rate for state tracking. mad: width, start, steps and schedule
+    for compress, copy and recall. Your own options take precedence."""
     blocks: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 32)")] = None
     """Number of blocks of bdlru, or of channels of hlru."""
     block_size: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 4)")] = None
@@ -86,10 +88,11 @@ class _TrainOptions:
             self.task,
             ModelConfig(**given_model),
             task_options=task_options,
-            length=given.get("length"),
+            **{name: given[name] for name in ("length", "batch") if name in given},
         )
-        if self.preset == "tracking":
-            config = tracking_preset(config)
+        if self.preset != "none":
+            config = _PRESETS[self.preset](config)
+        given_model["options"] = {**config.model.options, **given_model["options"]}
         config = replace(config, model=replace(config.model, **given_model), **given)
         return paper_protocol(config) if config.protocol == "paper" else config
 
