@@ -152,7 +152,10 @@ def _mean(right: Tensor, scored: Tensor) -> float:
 
 
 def learning_rate(config: RunConfig, counters: Counters) -> float:
-    """The scheduled rate or, with `decay`, a constant until sequences are learned, and then a line."""
+    """The learning rate of the current step.
+
+    With `decay`, it is constant until the sequences are learned, and then decays linearly.
+    """
     total = config.total_steps
     if not config.decay:
         return scheduled_rate(config, config.lr, counters.step, total, total)
@@ -167,7 +170,10 @@ def learning_rate(config: RunConfig, counters: Counters) -> float:
 
 
 def _batch(run: Run) -> tuple[Tensor, Tensor]:
-    """The batch of the present step: the next one of its epoch or, in a curriculum, random prefixes."""
+    """The batch of the current step.
+
+    It is the next batch of the epoch or, in a curriculum, prefixes of random sequences.
+    """
     config = run.config
     counters = run.counters
     train = run.data["train"]
@@ -260,11 +266,11 @@ def _finish(run: Run, directory: Path) -> RunResult:
     return result
 
 
-def _curve(reports: list[EpochReport]) -> list[tuple[int, float]]:
+def _curve(reports: list[EpochReport]) -> list[list[float]]:
     """Steps and validation accuracies of evenly spaced epochs; the last one is among them."""
     every = math.ceil(len(reports) / CURVE_POINTS)
     chosen = reports[::-1][::every][::-1]
-    return [(report.step, round(report.validation, 4)) for report in chosen]
+    return [[report.step, round(report.validation, 4)] for report in chosen]
 
 
 def _as_numbers(accuracy: Accuracy) -> dict[str, float]:

@@ -88,7 +88,7 @@ class RunResult:
     seconds: float
     cpu_seconds: float
     held: bool | None = None
-    curve: list[tuple[int, float]] = field(default_factory=list)
+    curve: list[list[float]] = field(default_factory=list)
 
 
 @dataclass
