@@ -1,12 +1,12 @@
-"""Does moderate mixing win in language, too?  Models of about two million parameters on the same text.
+"""Does moderate mixing win in language, too?
 
     statemix lm prepare sotu --out data/sotu --vocab 1024 --validation 0.05
     statemix sweep experiments/lm_small.py
     statemix sweep experiments/lm_small.py --rows 'bdlru-m*' --columns a
 
-The paper's three panels at a size that a CPU can train.  Every model reads the same tokens in the
-same order.  Muon trains all models: with so few tokens, AdamW, the paper's optimiser, reaches a
-higher perplexity (docs/log.md).
+The paper's three panels with models of about two million parameters, a size that a CPU can train.
+Every model reads the same tokens in the same order. Muon trains all models: with so few tokens,
+AdamW, the paper's optimiser, reaches a higher perplexity (docs/log.md).
 
     a   perplexity by block size m and learning rate: BD-LRU, H-LRU, LSTM, Mamba-2 and DeltaNet with
         the same number of parameters; three seeds at the learning rate that suits most of them

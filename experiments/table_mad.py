@@ -1,7 +1,7 @@
 """In-context recall, selective copying and compression (the paper's tables of MAD).
 
 A cell of the paper is the mean over four configurations: one with vocabulary 16, length 64 and
-20,000 sequences, and three that change one of these to 32, 128 and 10,000.  Laptop scale: the
+20,000 sequences, and three that change one of these to 32, 128 and 10,000. Laptop scale: the
 fourth configuration alone (10,000 sequences), width 64, 128 states (256 for recall), 10 epochs.
 Paper scale: all four.
 """
@@ -24,7 +24,10 @@ REST = [*(bdlru(m) for m in (3, 5, 6, 16)), *(hlru(m) for m in (3, 5, 6, 16))]
 
 
 def preset_states(row: str, column: str) -> int:
-    """512 states; 256 or, for compression, 512 channels of an H-LRU; 256 hidden units of an LSTM."""
+    """Number of states: 512, or 256 hidden units for an LSTM.
+
+    An H-LRU has 256 channels, or 512 for compression, and m states in each.
+    """
     kind, _, size = row.partition(" m")
     channels = 512 if column == "compress" else 256
     return channels * int(size) if kind == "H-LRU" else 256 if kind == "LSTM" else 512

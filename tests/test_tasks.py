@@ -145,7 +145,7 @@ def test_copy_can_place_blanks_as_mad_does():
 
 
 def test_recall_can_ask_distinct_keys_alike():
-    """Three times key 0 and once key 1: positions ask for 0 in three of four, distinct keys in half."""
+    """With key 0 three times and key 1 once, positions ask for 0 in 3/4, distinct keys in 1/2."""
     counts = {}
     for last_key in ("position", "distinct"):
         task = find_task("recall", {"vocab": 4, "last_key": last_key})

@@ -5,7 +5,7 @@ A field is an annotated attribute followed by its help text:
     lr: Annotated[float, POSITIVE] = 3e-3
     \"\"\"Peak learning rate.\"\"\"
 
-`check_fields` validates a config against its annotations, and the command line shows the help texts.
+`check_fields` validates a config against its annotations. The command line shows the help texts.
 """
 
 import ast

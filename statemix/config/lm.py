@@ -1,7 +1,7 @@
 """Language-model runs as data: what is trained on what, and how it is computed.
 
-`LMRunConfig` determines the numbers, and its id is a hash of it. `Execution` determines how they are
-computed, and may change between calls: a run started on one process can resume on eight ranks.
+`LMRunConfig` determines the numbers, and its id is a hash of it. `Execution` determines how they
+are computed, and may change between calls: a run started on one process can resume on eight ranks.
 """
 
 import hashlib

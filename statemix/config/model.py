@@ -33,7 +33,7 @@ class ModelConfig:
     bos: bool = True
     """Prepend a beginning-of-sequence token, at which a state can become the identity."""
     positions: Literal["normal", "smooth"] = "normal"
-    """Initial positional embeddings of the autoencoder: normal noise, or smooth functions of time."""
+    """Initial positional embeddings of the autoencoder: normal noise, or smooth in time."""
     position_std: Annotated[float, POSITIVE] = 0.02
     """Standard deviation of the initial positional embeddings."""
 

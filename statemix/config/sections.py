@@ -44,8 +44,8 @@ class Schedule:
     min_lr: Rate = 1e-5
     """Final learning rate."""
     cooldown: Fraction = 0.0
-    """Keep the peak learning rate, and decay it linearly over this last fraction of all steps (0: use
-    a cosine over all steps)."""
+    """Keep the peak learning rate, then decay it linearly over this last fraction of all steps (0:
+    use a cosine over all steps)."""
 
     def warmup_steps(self, total: int) -> int:
         """The number of warm-up steps in a run of `total` steps."""

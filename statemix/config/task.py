@@ -150,8 +150,8 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
         for name in ("sharpen", "hold"):
             if getattr(self, name) > _RUN_BASE[name] and not self.decay:
                 raise ValueError(
-                    f"`{name}` = {getattr(self, name)} takes effect in the decay, but `decay` is 0. "
-                    "Set `decay` to 300, for example."
+                    f"`{name}` = {getattr(self, name)} takes effect in the decay, "
+                    "but `decay` is 0. Set `decay` to 300, for example."
                 )
         increasing = list(self.curriculum) == sorted(self.curriculum)
         if not increasing or any(length < 1 for length in self.curriculum):

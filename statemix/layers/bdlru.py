@@ -37,7 +37,8 @@ class BDLRU(LinearRecurrentUnit):
         selectivity: how much of the input the gates see: "full", "pointwise" or "none".
         init: how the gates start: "paper", "select", "hold", or the fields of a `GateInit`.
         learn_initial_state: start from a learned h0 instead of zero if no state is given.
-        save_memory: recompute the gates in the backward pass, in chunks along the time axis, instead of keeping them.
+        save_memory: recompute the gates in the backward pass, in chunks along the time axis,
+            instead of keeping them.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
     """
@@ -82,10 +83,13 @@ class BDLRU(LinearRecurrentUnit):
         reverse: bool = False,
         read_from: int = 0,
     ) -> tuple[Float[Tensor, "B T_read d"], States]:
-        """All steps of a batch; a state is (B, n, m), or (N, n, m) for N packed sequences.
+        """Run all steps of a batch of sequences; return the outputs and the final state.
 
-        With `reverse`, time runs from the last step to the first: the state enters at the end and leaves at the start.
-        The outputs are those of the steps `read_from` .. T − 1; W_o skips the steps before.
+        A state has the shape (B, n, m), or (N, n, m) for N packed sequences.
+
+        With `reverse`, time runs from the last step to the first: the initial state enters at the
+        last step, and the final state is the one after the first step. The outputs are those of
+        the steps `read_from` .. T − 1; W_o is not applied to earlier steps.
         """
         x, h0 = self._prepare(x, state, cu_seqlens, mask, read_from)
         time = Sequences(cu_seqlens, mask, reverse)
@@ -101,7 +105,7 @@ class BDLRU(LinearRecurrentUnit):
     def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, time: Sequences
     ) -> tuple[BlockValues, States]:
-        """The states h of all steps, and the final ones, from the outputs of W_g and W_v."""
+        """The states h of all steps, and the final states, from the outputs of W_g and W_v."""
         gates = gates.unflatten(2, self.gate_shape)
         v = v.unflatten(2, self.state_shape)
         return scan_blocks(gates, v, h0, time, gate=self.gate, group=self.context)

@@ -4,7 +4,8 @@
     pointwise   g[t] = w ⊙ p[t] + c         each row of gates sees one channel p of the input
     none        g[t] = w                    gates are parameters, the same at every step
 
-A row is one softmax: the gates that write one state.  `p` is x itself if x has one channel per row, else a projection.
+A row is one softmax: the gates that write one state. `p` is x itself if x has one channel per row,
+otherwise a projection of x.
 """
 
 from functools import partial
@@ -36,7 +37,10 @@ def make_linear(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> nn.Linear:
-    """An `nn.Linear` that starts from N(0, 0.02) without bias, as in the paper's models: softmax gates start out uniform."""
+    """An `nn.Linear` initialised as in the paper's models: weights from N(0, 0.02²), zero bias.
+
+    Softmax gates therefore start out nearly uniform.
+    """
     device = torch.get_default_device() if device is None else device
     linear = nn.utils.skip_init(nn.Linear, d_in, d_out, bias=bias, device=device, dtype=dtype)
     # FSDP resets every module by itself, and torch's own rule for linear maps is another one.
@@ -46,7 +50,7 @@ def make_linear(
 
 
 def _reset(linear: nn.Linear) -> None:
-    """Reset the parameters of a linear map: N(0, 0.02), and no bias."""
+    """Reset the parameters of a linear map: weights from N(0, 0.02²), zero bias."""
     nn.init.normal_(linear.weight, std=INIT_STD)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)
@@ -127,5 +131,8 @@ def make_gates(
 
 
 def linear_parameters(gates: nn.Module) -> list[Tensor]:
-    """The parameters in which raw gates are jointly linear: all but a projection of the input, which `weight` multiplies again."""
+    """The parameters in which raw gates are jointly linear.
+
+    These are all parameters except a projection of the input, whose output `weight` multiplies.
+    """
     return [p for name, p in gates.named_parameters() if not name.startswith("project.")]

@@ -37,11 +37,12 @@ class HLRU(LinearRecurrentUnit):
         order: number m of values that a channel remembers.
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
         selectivity: how much of the input the gates see: "full", "pointwise" or "none".
-        form: "controller" is the recurrence above; "observer" transposes its companion matrix, a different
-            model without the bound, for weights that were trained in that form.
+        form: "controller" is the recurrence above. "observer" transposes its companion matrix: a
+            different model without the bound, for weights that were trained in that form.
         init: how the gates start: "paper", "select", "hold", or the fields of a `GateInit`.
         learn_initial_state: start from a learned h0 instead of zero if no state is given.
-        save_memory: recompute the gates in the backward pass, in chunks along the time axis, instead of keeping them.
+        save_memory: recompute the gates in the backward pass, in chunks along the time axis,
+            instead of keeping them.
         device: the device of the parameters.
         dtype: the dtype of the parameters.
     """
@@ -91,10 +92,14 @@ class HLRU(LinearRecurrentUnit):
         reverse: bool = False,
         read_from: int = 0,
     ) -> tuple[Float[Tensor, "B T_read d"], States]:
-        """All steps of a batch; a state is (B, n, m), newest first, or (N, n, m) for N packed sequences.
+        """Run all steps of a batch of sequences; return the outputs and the final state.
 
-        With `reverse`, time runs from the last step to the first: the state enters at the end and leaves at the start.
-        The outputs are those of the steps `read_from` .. T − 1; W_o skips the steps before.
+        A state has the shape (B, n, m), or (N, n, m) for N packed sequences. The m values of a
+        channel are ordered newest first.
+
+        With `reverse`, time runs from the last step to the first: the initial state enters at the
+        last step, and the final state is the one after the first step. The outputs are those of
+        the steps `read_from` .. T − 1; W_o is not applied to earlier steps.
         """
         x, h0 = self._prepare(x, state, cu_seqlens, mask, read_from)
         time = Sequences(cu_seqlens, mask, reverse)
@@ -110,14 +115,17 @@ class HLRU(LinearRecurrentUnit):
     def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, time: Sequences
     ) -> tuple[BlockValues, States]:
-        """The states (h[t], h[t-1], ..., h[t-m+1]) of all steps, and the final ones, from the outputs of W_g and W_v."""
+        """The states of all steps, and the final states, from the outputs of W_g and W_v.
+
+        The state after step t is (h[t], h[t-1], ..., h[t-m+1]).
+        """
         gates = gates.unflatten(2, self.gate_shape)
         return scan_channels(gates, v, h0, time, gate=self.gate, form=self.form, group=self.context)
 
     _fusible_scan = scan
 
     def _weights(self) -> Weights | None:
-        """The fused op computes the controller form alone."""
+        """The weights for the fused op, which computes only the controller form."""
         return super()._weights() if self.form == "controller" else None
 
     def step(

@@ -30,9 +30,10 @@ class GateInit:
 
     @torch.no_grad()
     def reset(self, gates: nn.Module, rows: int, columns: int) -> None:
-        """Draw the parameters of `gates`, whose units have `rows` rows of `columns` gates each.
+        """Reset the parameters of `gates`: each block or channel has `rows` × `columns` gates.
 
-        Row i of a block keeps state i by its gate i, and the only row of a channel by its newest lag.
+        The gate that keeps a state is gate i in row i of a block. In the only row of a channel, it
+        is the gate of the newest value.
         """
         nn.init.normal_(gates.get_parameter("weight"), std=self.std)
         c = gates.get_parameter("bias")

@@ -5,7 +5,7 @@ A mixer moves information between the steps of a sequence:
     y, state = mixer(x, state, cu_seqlens=..., mask=...)      x, y: (B, T, d)
     y_t, state = mixer.step(x_t, state)                       x_t, y_t: (B, d)
 
-Calling `step` T times is equivalent to calling `forward` once.  Any `nn.Module` with this interface
+Calling `step` T times is equivalent to calling `forward` once. Any `nn.Module` with this interface
 can be registered:
 
     @register_mixer("mine")
@@ -66,8 +66,8 @@ class Mixer(Protocol):
 class ReadsTables(nn.Module):
     """A mixer whose `forward` can skip redundant work.
 
-    It accepts a `Lookup` in place of x, whose projections it computes once per row, and `read_from`,
-    the first step whose output is returned.
+    It accepts a `Lookup` in place of x, and computes the projections once per row of the table. It
+    also accepts `read_from`, the first step whose output is returned.
     """
 
 
@@ -88,7 +88,8 @@ def register_mixer(name: str) -> Callable[[MixerClass], MixerClass]:
         check_class(cls)
         if name in MIXERS and origin(MIXERS[name]) != origin(cls):
             raise ValueError(
-                f"The mixer name {name!r} is taken by {origin(MIXERS[name])}. Choose another for {origin(cls)}."
+                f"The mixer name {name!r} is taken by {origin(MIXERS[name])}. "
+                f"Choose another for {origin(cls)}."
             )
         MIXERS[name] = cls
         return cls
@@ -110,7 +111,8 @@ def check_class(cls: type) -> None:
         missing = set(arguments[1:]) - set(inspect.signature(function).parameters)
         if missing:
             raise TypeError(
-                f"`{cls.__name__}.{method}` must take {', '.join(arguments)}: {', '.join(sorted(missing))} missing."
+                f"`{cls.__name__}.{method}` must take {', '.join(arguments)}: "
+                f"{', '.join(sorted(missing))} missing."
             )
 
 
@@ -130,7 +132,8 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
     missing = [p.name for p in own if p.default is p.empty and p.name not in options]
     if missing:
         raise ValueError(
-            f"The mixer {name!r} needs {', '.join(missing)}: got {', '.join(options) or 'no options'}."
+            f"The mixer {name!r} needs {', '.join(missing)}: "
+            f"got {', '.join(options) or 'no options'}."
         )
     mixer = MIXERS[name](d_model, **options)
     if not isinstance(mixer, Mixer):

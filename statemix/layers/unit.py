@@ -39,7 +39,10 @@ __all__ = ["LinearRecurrentUnit", "check_sizes"]
 
 
 class LinearRecurrentUnit(ReadsTables, ABC):
-    """`W_g`, `W_v` and `W_o` around a state of n × m numbers, each row of which m + 1 gates write."""
+    """The projections `W_g`, `W_v` and `W_o` around a linear recurrence with n × m states.
+
+    Each row of gates has m + 1 entries: one for each of m states, and one for the input.
+    """
 
     recurrence: ClassVar[Recurrence]
     h0: nn.Parameter | None
@@ -84,7 +87,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reset the parameters: N(0, 0.02), and the gates as `init` says."""
+        """Reset the parameters: the gates according to `init`, all others from N(0, 0.02²)."""
         self.W_g.reset_parameters()
         self.W_v.reset_parameters()
         self.W_o.reset_parameters()
@@ -93,7 +96,11 @@ class LinearRecurrentUnit(ReadsTables, ABC):
 
     @torch.no_grad()
     def sharpen(self, factor: float) -> None:
-        """Multiply the raw gates by `factor`: rows come closer to selecting a single entry, and states last longer."""
+        """Multiply the raw gates by `factor`.
+
+        For a factor above one, each row comes closer to selecting a single entry, and states last
+        longer.
+        """
         if not find_normaliser(self.gate).saturates:
             known = ", ".join(name for name, each in NORMALISERS.items() if each.saturates)
             raise ValueError(
@@ -109,7 +116,10 @@ class LinearRecurrentUnit(ReadsTables, ABC):
 
     @property
     def gate_shape(self) -> tuple[int, ...]:
-        """The shape of a step's gates, n rows of m + 1 or n blocks of m rows: `W_g(x).unflatten(-1, gate_shape)`."""
+        """The shape of the gates at one step, as in `W_g(x).unflatten(-1, gate_shape)`.
+
+        There are n rows of m + 1 gates, or n blocks of m such rows.
+        """
         n, m = self.state_shape
         return (n, m, m + 1) if self.recurrence.is_block else (n, m + 1)
 
@@ -117,7 +127,10 @@ class LinearRecurrentUnit(ReadsTables, ABC):
     def scan(
         self, gates: Tensor, v: Tensor, h0: Tensor | None, time: Sequences
     ) -> tuple[Tensor, Tensor]:
-        """The states (B, T, n, m) after all steps, and the final ones, from the outputs of W_g and W_v."""
+        """The states (B, T, n, m) of all steps, and the final states.
+
+        `gates` and `v` are the outputs of W_g and W_v.
+        """
 
     def trace(
         self,
@@ -126,7 +139,10 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         *,
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], BlockValues]:
-        """The outputs of `forward`, and the state (B, T, n, m) after every step: any of them can be continued from."""
+        """The outputs of `forward`, and the states (B, T, n, m) after every step.
+
+        `forward` can continue from any of these states.
+        """
         inputs, h0 = self._prepare(x, state, None, mask)
         gates, v = promote(at_each_step(self.W_g, inputs), at_each_step(self.W_v, inputs))
         h, _ = self.scan(gates, v, h0, Sequences(mask=mask))
@@ -150,7 +166,10 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         )
 
     def _weights(self) -> Weights | None:
-        """The tensors of the projections if a fused op may read them; None if a projection or `scan` does more."""
+        """The tensors of the projections if a fused op may read them, else None.
+
+        A fused op must not replace a projection that users altered, or an overridden `scan`.
+        """
         if type(self).scan is not type(self)._fusible_scan:
             return None
         return plain_weights(self.W_g, self.W_v, self.W_o)
@@ -163,7 +182,10 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         mask: Tensor | None,
         read_from: int = 0,
     ) -> tuple[Tensor | Lookup, Tensor | None]:
-        """Check the arguments of `forward`; return x with zeros at masked steps, and the initial state, None for zero."""
+        """Check the arguments of `forward`; return the inputs and the initial state.
+
+        The inputs are zero at masked steps. An initial state of None means zero.
+        """
         if isinstance(x, Lookup):
             self._check_lookup(x)
         else:
@@ -184,7 +206,10 @@ class LinearRecurrentUnit(ReadsTables, ABC):
     def _initial_state(
         self, name: str, shape: torch.Size, like: Tensor, count: int, state: Tensor | None
     ) -> Tensor | None:
-        """The given state after a check, or the learned one, for `count` sequences of an input called `name`."""
+        """Check the given state and return it; without one, return the learned state or None.
+
+        The state has `count` rows, one for each sequence of the input called `name`.
+        """
         expected = (count, *self.state_shape)
         if state is not None:
             check_state("state", state, expected, f"`{name}`, whose shape is {tuple(shape)}")
@@ -198,7 +223,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         return self._initial_state("x_t", x_t.shape, x_t, x_t.shape[0], state)
 
     def _check_lookup(self, x: Lookup) -> None:
-        """The table is an input of V steps, and tokens are integers."""
+        """Check that the table has the axes (V, d), and that tokens are integers (B, T)."""
         self._check_input("table", x.table, "(V, d)")
         if x.tokens.dim() != 2 or x.tokens.dtype not in (torch.int32, torch.int64):
             raise TypeError(
@@ -207,7 +232,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
             )
 
     def _check_input(self, name: str, x: Tensor, axes: str) -> None:
-        """`x` has the axes spelt by `axes`, the last of them d_model wide, and the layer's dtype."""
+        """Check that `x` has the given axes, a last axis of size d_model, and the layer's dtype."""
         check_floating(name, x)
         if x.dim() != axes.count(",") + 1 or x.shape[-1] != self.d_model:
             raise ValueError(
@@ -223,7 +248,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
 
 
 def check_sizes(sizes: dict[str, int]) -> None:
-    """Every size that a layer is built with is at least one."""
+    """Check that every size of a layer is at least one."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool):
             raise ValueError(f"`{name}` must be a whole number, got {size!r}.")

@@ -1,4 +1,7 @@
-"""The tensors behind a layer's projections: the one place that looks at hooks and parametrisations."""
+"""The tensors behind a layer's projections.
+
+Only this module looks at hooks and parametrisations.
+"""
 
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
@@ -10,7 +13,10 @@ __all__ = ["has_hooks", "is_altered", "plain_weights"]
 
 
 def plain_weights(W_g: nn.Module, W_v: nn.Module, W_o: nn.Module) -> Weights | None:
-    """The tensors of a layer's projections if they are plain `nn.Linear`s; None if a fused op would skip code that users added."""
+    """The tensors of a layer's projections if they are plain `nn.Linear`s, else None.
+
+    With any other projection, a fused op would skip code that users added.
+    """
     if _has_any_global_hook() or not (_is_plain(W_g) and _is_plain(W_v) and _is_plain(W_o)):
         return None
     if W_g.bias is None or W_v.bias is not None or W_o.bias is not None:

@@ -1,7 +1,11 @@
 """Inputs that are rows of a small table: x[b, t] = table[tokens[b, t]].
 
-A function f of single steps commutes with the lookup, f(table[tokens]) = f(table)[tokens].  If there are more tokens than rows,
-the right-hand side is faster: a layer computes the gates of every row once and looks them up.
+A function f that acts on each step separately commutes with the lookup:
+
+    f(table[tokens]) = f(table)[tokens].
+
+If there are more tokens than rows, the right-hand side is faster: a layer computes the gates of
+every row once and looks them up.
 """
 
 from collections.abc import Callable

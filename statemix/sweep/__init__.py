@@ -1,4 +1,4 @@
-"""Sweeps: the cells of an experiment, the ledger of what has been run, and the engines that run the rest."""
+"""Sweeps: the cells of an experiment, the ledger of past runs, and engines that run the rest."""
 
 from statemix.sweep.ledger import Entry, Ledger
 from statemix.sweep.plan import Cell, grid, load_cells, load_places, load_scales, share

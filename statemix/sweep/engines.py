@@ -1,9 +1,13 @@
 """Engines run the cells of a sweep: in spawned processes on this machine, or on a Ray cluster.
 
-An engine takes cells and yields messages: ("report", id, metrics) during a run, ("busy", id, None) if
-another process holds the cell, which is tried again after all others, and finally, for each cell,
-("end", id, outcome). The cell is claimed until the consumer asks for the next message, so that the
-line in the ledger is written under the claim. A process that dies ends its own run only.
+An engine takes cells and yields messages:
+
+    ("report", id, metrics)    during a run
+    ("busy", id, None)         if another process holds the cell, which is retried after all others
+    ("end", id, outcome)       once for each cell, after its run
+
+The cell is claimed until the consumer asks for the next message, so that the line in the ledger is
+written under the claim. A process that dies ends its own run only.
 """
 
 import json

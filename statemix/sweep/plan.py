@@ -2,8 +2,9 @@
 
     def cells() -> Iterator[RunConfig]:
         for m in (1, 2, 3):
+            model = ModelConfig(options={"n_blocks": 8, "block_size": m})
             for seed in range(5):
-                yield RunConfig("s3", ModelConfig(options={"n_blocks": 8, "block_size": m}), seed=seed)
+                yield RunConfig("s3", model, seed=seed)
 
 A config is a `RunConfig` (a task) or an `LMRunConfig` (a language model). `cells` may yield
 `Cell(row, column, recipe, config)` instead, to place a run in a table or figure. `cells(scale)` may
@@ -42,7 +43,8 @@ def load_experiment(path: Path) -> ModuleType:
     """Import an experiment, a file with a function `cells`."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no experiment {path}. An experiment is a Python file with a function `cells`."
+            f"There is no experiment {path}. "
+            "An experiment is a Python file with a function `cells`."
         )
     module = load_file(path)
     if not callable(getattr(module, "cells", None)):

@@ -1,12 +1,15 @@
 """A full layer, x to y: projections and compiled scan, in chunks along the time axis.
 
-The gates of a chunk are still in cache when the scan reads them, and their gradients are added to those of the weights before the next
-chunk overwrites them: the gradients of all gates never exist at once.  Nor do the gates, unless they are kept for the backward pass.
+The gates of a chunk are still in cache when the scan reads them. The gradients of a chunk's gates
+are added to those of the weights before the next chunk overwrites them, so the gradients of all
+gates never exist at once. All gates exist at once only if they are kept for the backward pass.
 
-If the inputs are rows of a small table, its gates are computed once and the scan reads them from cache.  It sums the gradients of gates
-by row, and they are added to those of the weights at the end.
+If the inputs are rows of a small table, the gates of every row are computed once, and the scan
+reads them from cache. The backward scan sums the gradients of the gates by row. These sums are
+added to the gradients of the weights at the end.
 
-Sequences are concatenated on one axis of N steps.  A chunk may cut a sequence; a row of `states` carries its state over.
+Sequences are concatenated on one axis of N steps. A chunk may end inside a sequence: a row of
+`states` then carries its state to the next chunk.
 """
 
 import ctypes
@@ -46,7 +49,9 @@ __all__ = [
     "source_of",
 ]
 
-STEPS = 1024  # per chunk: its gates fit the last-level cache, and each chunk reads and writes the weights' gradients once
+# Steps per chunk: few, so that the gates of a chunk fit the last-level cache, but not too few,
+# because each chunk reads and writes the gradients of the weights once.
+STEPS = 1024
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Steps a to b, the sequences that they touch, and whether the first of those starts before a."""
+    """The steps a .. b − 1, and the sequences first .. last − 1 that they touch.
+
+    `cut` is true if the first of these sequences starts before step a.
+    """
 
     index: int
     a: int
@@ -92,7 +100,10 @@ def make_layer(
     length: int,
     read_from: int,
 ) -> Layer:
-    """A layer with its weights packed into lanes, whose rows of `length` steps are read from `read_from` on."""
+    """A layer with its weights packed into lanes.
+
+    Its sequences are in rows of `length` steps, and it has outputs from step `read_from` of a row.
+    """
     W_g, c, W_v, W_o = weights
     sizes = sizes_of(*weights.state_shape(recurrence), recurrence=recurrence, gate=gate)
     W = pack_inputs(W_g, W_v, sizes)
@@ -102,7 +113,7 @@ def make_layer(
 
 
 class Gates(NamedTuple):
-    """Gates and drivers in lanes, one row per step; or a table of them, and the row that each step reads."""
+    """Gates and drivers in lanes: one row per step, or a table and the row that each step reads."""
 
     X: Tensor
     rows: Tensor | None
@@ -223,7 +234,10 @@ class TableGradient:
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
-    """The source of the gates; tokens are checked because a kernel reads and writes any row that they name."""
+    """The source of the gates: inputs at every step, or a table and its tokens.
+
+    Tokens are checked because a kernel reads and writes any row that they name.
+    """
     if tokens is None:
         return Rows(layer, x)
     if tokens.numel():
@@ -380,7 +394,11 @@ def _scan_backward(
     states: Tensor,
     dgates: Tensor,
 ) -> None:
-    """Scan one chunk backwards from the gradients of its final states, and overwrite those with the gradients of its initial ones."""
+    """Scan one chunk backwards.
+
+    `states` holds the gradients of the final states, and is overwritten with those of the initial
+    states.
+    """
     scan = _structure(layer, s, gates, mask, start, h, None)
     arguments = ScanGradient(scan, *(pointer(y) for y in (dh, states, dgates, None, states)))
     check(

@@ -45,7 +45,7 @@ class RaggedMixer(nn.Module, ABC):
         mask: Mask | None = None,
         read_from: int = 0,
     ) -> tuple[Float[Tensor, "B T_read d"], Any]:
-        """Run all steps of a batch; return the outputs from `read_from` on, and the final states."""
+        """Run all steps of a batch; return the outputs from `read_from` on and the final states."""
         if cu_seqlens is None and mask is None:
             y, state = self.run(self._checked(x), state, None)
         else:

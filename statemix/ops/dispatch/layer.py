@@ -1,6 +1,8 @@
-"""How a layer runs: as one op, by lookup, recomputed in the backward pass, split over ranks, or line by line.
+"""The choice of how a layer runs.
 
-Every choice is made here, from tensors alone.  `fused_layer` returns None if the layer should run its own lines.
+A layer can run as one op, look up its gates in a table, recompute them in the backward pass, be
+split over ranks, or run the lines of its `forward` one by one. Every choice is made here, from
+tensors alone. `fused_layer` returns None if the layer should run the lines of its `forward`.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -55,7 +57,10 @@ def fused_layer(
     group: "ProcessGroup | None" = None,
     read_from: int = 0,
 ) -> Pair | None:
-    """(y, final state) of a layer in one op, or recomputed in the backward pass to save memory; None if neither applies."""
+    """(y, final state) of a layer; None if the layer should run the lines of its `forward`.
+
+    The layer runs as one op or, to save memory, is recomputed in the backward pass.
+    """
     if weights is None or group is not None or in_transform():
         return None
     inputs = Inputs(*x) if isinstance(x, Lookup) else Inputs(x)
@@ -68,7 +73,10 @@ def fused_layer(
 
 
 def runs_as_one_op(call: LayerCall, *, save_memory: bool) -> bool:
-    """True if `recurrent_layer` computes the layer: it has a kernel and enough steps, or saves memory."""
+    """True if `recurrent_layer` computes the layer.
+
+    It does if it has a kernel and there are enough steps, or to save memory.
+    """
     if call.sequences.reverse or is_autocast(call.inputs.x):
         return False
     has_kernel = find_layer_kernel(call) is not None
@@ -78,13 +86,19 @@ def runs_as_one_op(call: LayerCall, *, save_memory: bool) -> bool:
 
 
 def _is_worthwhile(call: LayerCall) -> bool:
-    """True if there are enough steps for a layer's kernel; compiled code, which may see any length, does not ask."""
+    """True if there are enough steps for a layer's kernel.
+
+    Compiled code skips this check because it may run on sequences of any length.
+    """
     B, T = call.inputs.steps.shape[:2]
     return torch.compiler.is_compiling() or B * T * call.weights.W_g.shape[0] >= WORTHWHILE
 
 
 def _has_moderate_input_gates(weights: Weights) -> bool:
-    """True if kernels can take softmax gates as differences from the input's gate, which must not round the others away."""
+    """True if subtracting the input gates does not round the other gates away.
+
+    Kernels compute softmax gates from their differences to the input gate.
+    """
     if torch.compiler.is_compiling() or weights.c.numel() == 0:
         return True
     lowest = weights.c.detach().view(-1, weights.m + 1)[:, -1].amin()
@@ -98,7 +112,7 @@ def _needs_gradient(call: LayerCall) -> bool:
 
 
 def _recompute(call: LayerCall) -> Pair:
-    """The layer in plain torch and scans, with nothing kept for the backward pass but its inputs."""
+    """The layer in plain torch and scans, which keeps only its inputs for the backward pass."""
 
     def compute(x: Tensor, h0: Tensor | None) -> Pair:
         return reference(call._replace(inputs=Inputs(x), h0=h0))
@@ -110,14 +124,15 @@ def _recompute(call: LayerCall) -> Pair:
 
 
 def lookup_pays(rows: int, tokens: Tensor) -> bool:
-    """True if looking up the gates of a table's rows is faster than computing those of every token."""
+    """True if looking up the gates of table rows is faster than computing them for every token."""
     return tokens.numel() >= FEW * rows
 
 
 def resolve(x: Tensor | Lookup, mask: Tensor | None) -> Tensor | Lookup:
     """`x` with zeros at masked steps, where a NaN must not reach the gradients of the weights.
 
-    A lookup stays one if it has no mask and full precision: half precision would sum the gradients of a row's many uses.
+    A lookup is gathered if there is a mask, or in half precision. Otherwise the gradients of all
+    uses of a row would be summed in half precision.
     """
     if isinstance(x, Lookup) and mask is None:
         half = is_autocast(x.table) or x.table.dtype.itemsize < 4

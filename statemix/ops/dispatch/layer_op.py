@@ -2,17 +2,19 @@
 
     gates[t] = W_g x[t] + c,    v[t] = W_v x[t],    s = scan(gates, v, h0),    y[t] = W_o s[t]
 
-The gates never leave the op, so a kernel may order them as it likes and need not keep them.  With `keep` false only states are saved
-for the backward pass, which recomputes the gates in chunks along the time axis.
+The gates never leave the op, so a kernel may store them in any order and need not keep them. If
+`keep` is false, only states are saved for the backward pass, which recomputes the gates in chunks
+along the time axis.
 
     y, final, *saved = statemix::recurrent_layer(
         x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, read_from, keep)
 
 With `tokens` (B, T), x is a table (V, d) whose rows they name: the gates are computed once per row.
-The outputs are those of the steps `read_from` .. T − 1; W_o skips the steps before.
+The outputs are those of the steps `read_from` .. T − 1; W_o is not applied to earlier steps.
 
-`block` selects the block recurrence; otherwise the companion recurrence runs, and the readout sees its last m outputs.  The body here
-serves every device and dtype, and never keeps gates.
+`block` selects the block recurrence. Otherwise the companion recurrence runs, and the readout sees
+its last m outputs. The implementation in this file runs on every device and dtype, and never keeps
+gates.
 """
 
 from collections.abc import Callable
@@ -45,7 +47,7 @@ STEPS = 4096  # per chunk of the plain body, over all sequences
 
 
 class Inputs(NamedTuple):
-    """The inputs of a layer: x (B, T, d), or the rows of a table x (V, d) that `tokens` (B, T) name."""
+    """The inputs of a layer: x (B, T, d), or the rows `tokens` (B, T) of a table x (V, d)."""
 
     x: Tensor
     tokens: Tensor | None = None
@@ -133,7 +135,11 @@ def reference(call: LayerCall) -> Pair:
 
 @dataclass(frozen=True)
 class LayerKernel:
-    """A device's kernel for float32 layers: its largest m, its gate functions, and the shapes that it saves for the backward pass."""
+    """A device's kernel for float32 layers.
+
+    The fields are its largest m, its gate functions, and the shapes of the tensors that it saves
+    for the backward pass.
+    """
 
     max_size: int
     gates: frozenset[str]
@@ -158,7 +164,10 @@ def _chunk_length(steps: Tensor) -> int:
 
 
 def _chunks(call: LayerCall) -> list[tuple[slice, slice, LayerCall]]:
-    """Cut a call along the time axis: each chunk's steps, its outputs, and the call restricted to it."""
+    """Cut a call into chunks along the time axis.
+
+    Each chunk consists of its steps, its outputs, and the call restricted to it.
+    """
     length = _chunk_length(call.inputs.steps)
     T = call.inputs.steps.shape[1]
     cu_seqlens, mask, _ = call.sequences
@@ -276,7 +285,10 @@ def _backward(ctx, dy, dfinal, *_):
 def _differentiable_gradients(
     call: LayerCall, wanted: list[int], dy: Tensor, dfinal: Tensor
 ) -> dict[int, Tensor]:
-    """The gradients of the wanted inputs, with a graph; inputs count x, tokens, W_g, c, W_v, W_o, h0."""
+    """The gradients of the wanted inputs, with a graph.
+
+    `wanted` contains positions in the list x, tokens, W_g, c, W_v, W_o, h0.
+    """
     inputs = (*call.inputs, *call.weights, call.h0)
     # h0 may depend on x: a view of each input cuts the path from one to the other.
     views = {i: y.view_as(y) for i, y in enumerate(inputs) if y is not None and i in wanted}
