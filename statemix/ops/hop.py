@@ -103,8 +103,10 @@ def _sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
     T = b.shape[1]
     if T <= 1:
         return b
-    A_even, A_right = A[:, ::2], A[:, 1::2]
-    b_even, b_right = b[:, ::2], b[:, 1::2]
+    A_even = A[:, ::2]
+    b_even = b[:, ::2]
+    A_right = A[:, 1::2]
+    b_right = b[:, 1::2]
     A_left = A_even[:, : T // 2]
     b_left = b_even[:, : T // 2]
     both = None

@@ -40,7 +40,8 @@ def lagged(h: ChannelValues, s0: States, sequences: Sequences) -> Coefficients:
 
 
 def _windows(h: Tensor, s0: Tensor) -> Tensor:
-    T, m = h.shape[1], s0.shape[-1]
+    T = h.shape[1]
+    m = s0.shape[-1]
     history = torch.cat([s0.flip(-1).transpose(1, 2).to(h.dtype), h], 1)
     return torch.stack([history.narrow(1, m - lag, T) for lag in range(m)], -1)
 
