@@ -415,3 +415,55 @@ def test_a_state_of_another_batch_size_raises(name):
         ValueError, match=r"The state must have the shape \(.*\) for a batch of 2, got"
     ):
         mixer(torch.randn(2, 3, D, dtype=torch.float64), state)
+
+
+def fla_reference(layer, x):
+    """The delta rule of flash-linear-attention, step by step, from the equations of its layers."""
+    H, D, n = layer.heads, layer.head_dim, layer.products
+    B, T, _ = x.shape
+    raw = x @ layer.W_qkv.weight.T
+    if layer.conv is not None:
+        padded = torch.cat([raw.new_zeros(B, layer.conv.size - 1, raw.shape[2]), raw], 1)
+        kernel = layer.conv.weight[:, 0]
+        raw = sum(padded[:, i : i + T] * kernel[:, i] for i in range(layer.conv.size))
+    mixed = (raw * torch.sigmoid(raw)).view(B, T, 1 + 2 * n, H, D)
+    beta = 2 / (1 + torch.exp(-(x @ layer.W_beta.weight.T))).view(B, T, n, H)
+    S = x.new_zeros(B, H, D, D)  # rows: values, columns: keys
+    outputs = []
+    for t in range(T):
+        q = mixed[:, t, 0]
+        q = q / (q.square().sum(-1, keepdim=True) + 1e-6).sqrt() / D**0.5
+        if layer.W_alpha is not None:
+            step = torch.log1p(torch.exp(x[:, t] @ layer.W_alpha.weight.T + layer.W_alpha.bias))
+            S = torch.exp(-layer.log_a.exp() * step)[..., None, None] * S
+        for i in range(n):
+            k = mixed[:, t, 1 + i]
+            k = k / (k.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+            v = mixed[:, t, 1 + n + i]
+            error = v - torch.einsum("bhvk,bhk->bhv", S, k)
+            S = S + torch.einsum("bh,bhv,bhk->bhvk", beta[:, t, i], error, k)
+        outputs.append(torch.einsum("bhvk,bhk->bhv", S, q))
+    o = torch.stack(outputs, 1)
+    o = o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.norm.weight
+    z = (x @ layer.W_z.weight.T).view(B, T, H, D)
+    return (o * z * torch.sigmoid(z)).flatten(2) @ layer.W_out.weight.T
+
+
+@pytest.mark.parametrize("conv", [0, 4])
+@pytest.mark.parametrize("cls", [DeltaNet, GatedDeltaNet, DeltaProduct])
+def test_the_delta_rules_have_the_form_of_fla(cls, conv):
+    layer = cls(6, 2, 4, conv=conv, form="fla").double()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x = torch.randn(2, 40, 6, dtype=torch.float64)
+    torch.testing.assert_close(layer(x)[0], fla_reference(layer, x), rtol=1e-12, atol=1e-12)
+
+
+def test_the_decay_of_fla_starts_near_one():
+    """The median over heads of α; the plain form starts at one half."""
+    torch.manual_seed(0)
+    layer = GatedDeltaNet(4, 4096, 1, conv=0, form="fla")
+    alpha = layer._log_decay(layer.W_alpha.bias).exp()
+    assert alpha.median().item() == pytest.approx(0.94, abs=0.02)
+    with pytest.raises(ValueError, match="Unknown form 'fast'. Available: plain, fla"):
+        GatedDeltaNet(4, form="fast")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import bounds, random_mask
 from torch import nn
 
 from statemix import BDLRU, HLRU
@@ -12,7 +13,6 @@ from statemix.models import Autoencoder, ModelConfig, Tagger
 from statemix.ops import Lookup
 from statemix.ops.dispatch import layer as layer_dispatch
 from statemix.ops.dispatch import layer_op
-from tests.cases import bounds, random_mask
 
 T = 21
 READ_FROM = pytest.mark.parametrize("read_from", [0, 1, 13, T - 1, T])

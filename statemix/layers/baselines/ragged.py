@@ -127,23 +127,23 @@ def last_inputs(
     return history.gather(1, index.unsqueeze(-1).expand(-1, -1, x.shape[2]))
 
 
-def make_short_conv(channels: int, size: int) -> "ShortConv | None":
+def make_short_conv(channels: int, size: int, *, bias: bool = True) -> "ShortConv | None":
     """Make a short convolution over `size` steps, or None if `size` is 0."""
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ValueError(
             f"`conv` must be a non-negative number of steps (0: no convolution), got {size!r}."
         )
-    return ShortConv(channels, size) if size else None
+    return ShortConv(channels, size, bias=bias) if size else None
 
 
 class ShortConv(nn.Module):
     """A causal depthwise convolution over the last `size` steps, followed by SiLU."""
 
-    def __init__(self, channels: int, size: int) -> None:
+    def __init__(self, channels: int, size: int, *, bias: bool) -> None:
         super().__init__()
         self.size = size
         self.weight = nn.Parameter(torch.empty(channels, 1, size))
-        self.bias = nn.Parameter(torch.zeros(channels))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
         nn.init.uniform_(self.weight, -(size**-0.5), size**-0.5)
 
     def forward(
