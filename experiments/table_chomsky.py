@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from statemix.models import ModelConfig
-from statemix.paper import bdlru, hlru, with_row
+from statemix.paper import bdlru, hlru, published_runs, with_row
 from statemix.sweep import Cell
 from statemix.tasks import Task
 from statemix.train import RunConfig
@@ -74,24 +74,9 @@ def with_more(row: str, column: str, channel_mixer: str = "none") -> Cell:
 
 
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
-    model = with_row(ModelConfig(width=128), row, states=128)
-    for lr in (1e-3, 5e-4, 1e-4):
-        for seed in range(5):
-            yield Cell(
-                row,
-                column,
-                "plain",
-                RunConfig(
-                    COLUMNS[column],
-                    model,
-                    length=length_of(column),
-                    train_examples=100_000,
-                    lr=lr,
-                    clip=0.0,
-                    epochs=200,
-                    seed=seed,
-                ),
-            )
+    data = RunConfig(COLUMNS[column], length=length_of(column), train_examples=100_000)
+    for config in published_runs(data, row):
+        yield Cell(row, column, "plain", config)
 
 
 def cells(scale: str) -> Iterator[Cell]:

@@ -12,7 +12,7 @@ Recipes:
 Laptop scale: width 64, 96 states, one layer with SwiGLU, and fewer epochs than the paper.  Rows
 outside the main table have half of these epochs (`plain, longer` has all of them).  S2 appears only
 in the paper's text.  Several learning rates were compared where runs are cheap; all other cells
-have one.  Paper scale: width 128, 128 states, 200 epochs, three rates, five seeds.
+have one. Paper scale: `published_runs`.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from statemix.models import ModelConfig
-from statemix.paper import BASELINES, bdlru, hlru, with_row
+from statemix.paper import BASELINES, bdlru, hlru, published_runs, with_row
 from statemix.sweep import Cell
 from statemix.train import RunConfig, tracking_preset
 
@@ -137,25 +137,20 @@ def with_muon(cell: Cell) -> Cell:
     )
 
 
-def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
+def with_bos(row: str, column: str) -> Iterator[Cell]:
+    """The paper's width and epochs, and a BOS token, which the paper does not have."""
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=128), row, states=128)
+    data = RunConfig(c.task, model, train_examples=c.examples, clip=0.0, epochs=200)
     for lr in (1e-3, 5e-4, 1e-4):
         for seed in range(5):
-            yield Cell(
-                row,
-                column,
-                "plain",
-                RunConfig(
-                    c.task,
-                    model,
-                    train_examples=c.examples,
-                    lr=lr,
-                    clip=0.0,
-                    epochs=200,
-                    seed=seed,
-                ),
-            )
+            yield Cell(row, column, "width 128, with BOS", replace(data, lr=lr, seed=seed))
+
+
+def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
+    c = COLUMNS[column]
+    for config in published_runs(RunConfig(c.task, train_examples=c.examples), row):
+        yield Cell(row, column, "plain", config)
 
 
 def cells(scale: str) -> Iterator[Cell]:
@@ -211,3 +206,4 @@ def cells(scale: str) -> Iterator[Cell]:
         for row in [*MAIN, "LSTM"]
         for column in COLUMNS
     )
+    yield from itertools.chain.from_iterable(with_bos(row, "S3-250") for row in [*MAIN, "LSTM"])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from statemix.models import ModelConfig
-from statemix.paper import BASELINES, bdlru, block_sizes, hlru, with_row
+from statemix.paper import BASELINES, bdlru, block_sizes, hlru, published_runs, with_row
 from statemix.sweep import Cell
 from statemix.train import RunConfig, mad_preset
 
@@ -85,24 +85,11 @@ def with_adamw(row: str, column: str) -> Cell:
 
 def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
     for vocab, length, examples in CONFIGURATIONS:
-        options = {"vocab": vocab}
+        options = {"vocab": vocab, **AS_MAD.get(column, {})}
         name = f"vocabulary {vocab}, length {length}, {examples} sequences"
-        for states in (128, 512, 2048):
-            model = with_row(ModelConfig(width=128), row, states)
-            for lr in (1e-3, 5e-4, 1e-4):
-                for seed in range(5):
-                    config = RunConfig(
-                        column,
-                        model,
-                        task_options=options,
-                        length=length,
-                        train_examples=examples,
-                        lr=lr,
-                        clip=0.0,
-                        epochs=200,
-                        seed=seed,
-                    )
-                    yield Cell(row, column, name, config)
+        data = RunConfig(column, task_options=options, length=length, train_examples=examples)
+        for config in published_runs(data, row):
+            yield Cell(row, column, name, config)
 
 
 def cells(scale: str) -> Iterator[Cell]:

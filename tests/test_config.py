@@ -13,7 +13,13 @@ from statemix.commands.train import Train
 from statemix.config.fields import field_help
 from statemix.config.lm import Execution, LMRunConfig, run_config_from_dict
 from statemix.config.model import LMConfig, ModelConfig
-from statemix.config.task import RunConfig, config_from_dict, paper_protocol, tracking_preset
+from statemix.config.task import (
+    RunConfig,
+    config_from_dict,
+    paper_protocol,
+    paper_sizes,
+    tracking_preset,
+)
 
 LEDGER = Path(__file__).parents[1] / "results" / "ledger.jsonl"
 CONFIGS = (ModelConfig, LMConfig, RunConfig, LMRunConfig, Execution)
@@ -35,7 +41,10 @@ def test_the_command_line_and_python_describe_the_same_run():
     tracking = Train("s5", preset="tracking").run_config()
     assert tracking == tracking_preset(RunConfig("s5"))
     paper = Train("s3", protocol="paper").run_config()
-    assert paper == paper_protocol(RunConfig("s3"))
+    assert paper == paper_protocol(paper_sizes(RunConfig("s3")))
+    assert (paper.model.width, paper.epochs, paper.lr, paper.model.bos) == (128, 200, 1e-3, False)
+    shorter = Train("s3", protocol="paper", epochs=3, width=64).run_config()
+    assert (shorter.epochs, shorter.model.width) == (3, 64)
 
 
 def test_the_command_line_has_the_defaults_of_language_models():

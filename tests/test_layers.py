@@ -1,6 +1,7 @@
 """The layers: definitions, states, and the mixer protocol."""
 
 import copy
+import math
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from statemix import BDLRU, HLRU, MIXERS, NORMALISERS, Mixer, build_mixer, register_mixer
+from statemix.layers.mlp import PublishedSwiGLU, build_channel_mixer
 from statemix.models import LanguageModel, LMConfig, ModelConfig, Tagger
 from statemix.ops import normalise
 
@@ -522,3 +524,15 @@ def test_models_check_what_a_mixer_returns(temporary_mixers, model):
         TypeError, match=r"The mixer Narrow must return a tuple \(output, state\), got a Tensor"
     ):
         made.blocks[0].step(torch.zeros(2, D))
+
+
+def test_the_published_channel_mixers():
+    """At width 128, 352 inner units, and an MLP without biases, with GELU's tanh form."""
+    assert PublishedSwiGLU(128).W_1.weight.shape == (352, 128)
+    mlp = build_channel_mixer("published_mlp", 6)
+    assert {name for name, _ in mlp.named_parameters()} == {"W_1.weight", "W_2.weight"}
+    x = torch.randn(3, 6)
+    inner = x @ mlp.W_1.weight.T
+    cubic = math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)
+    expected = (0.5 * inner * (1 + torch.tanh(cubic))) @ mlp.W_2.weight.T
+    torch.testing.assert_close(mlp(x), expected)

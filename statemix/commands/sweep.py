@@ -32,6 +32,8 @@ class Sweep:
     """Run only these columns: 'S3-*'."""
     recipes: tuple[str, ...] = ()
     """Run only these recipes: plain."""
+    protocol: Literal["own", "paper"] = "own"
+    """own: each cell's protocol. paper: select on the test set, without BOS token and aids."""
     ledger: Path = Path("results/ledger.jsonl")
     """The file that results are appended to."""
     runs: Path = Path("runs")
@@ -62,11 +64,14 @@ class Sweep:
             check_positive("limit", self.limit)
         from statemix.commands.views.sweep import print_plan, run_sweep, select
         from statemix.sweep import Ledger
-        from statemix.sweep.plan import Where, load_cells, share
+        from statemix.sweep.plan import Where, by_the_papers_protocol, load_cells, share
         from statemix.sweep.worker import Workspace
 
         where = Where(self.rows, self.columns, self.recipes)
-        cells = share(load_cells(self.experiment, self.scale, where), self.job_idx, self.num_jobs)
+        cells = load_cells(self.experiment, self.scale, where)
+        if self.protocol == "paper":
+            cells = by_the_papers_protocol(cells)
+        cells = share(cells, self.job_idx, self.num_jobs)
         ledger = Ledger(self.ledger)
         configs = select(cells, ledger, self.limit)
         if self.dry_run:

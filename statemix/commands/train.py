@@ -10,7 +10,14 @@ import tyro
 from statemix.commands.check import check_positive
 from statemix.commands.options import flags, given_options, option_fields
 from statemix.config.model import SIZES, ModelConfig
-from statemix.config.task import Aids, RunConfig, mad_preset, paper_protocol, tracking_preset
+from statemix.config.task import (
+    Aids,
+    RunConfig,
+    mad_preset,
+    paper_protocol,
+    paper_sizes,
+    tracking_preset,
+)
 
 __all__ = ["Tracker", "Train", "read_options"]
 
@@ -90,6 +97,8 @@ class _TrainOptions:
             task_options=task_options,
             **{name: given[name] for name in ("length", "batch") if name in given},
         )
+        if given.get("protocol") == "paper":
+            config = paper_sizes(config)
         if self.preset != "none":
             config = _PRESETS[self.preset](config)
         given_model["options"] = {**config.model.options, **given_model["options"]}

@@ -10,7 +10,7 @@ from statemix.config.fields import AT_LEAST_ONE, POSITIVE, check_fields, check_k
 __all__ = ["SIZES", "ChannelMixer", "LMConfig", "ModelConfig", "Size", "lm_config_from_dict"]
 
 Size = Annotated[int, AT_LEAST_ONE]
-ChannelMixer = Literal["swiglu", "mlp", "none"]
+ChannelMixer = Literal["swiglu", "mlp", "published_swiglu", "published_mlp", "none"]
 SIZES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}
 _DEFAULT_SIZES = (32, 4)
 _MULTIPLE = 8  # the inner width of the MLP is rounded up to a multiple of this

@@ -26,6 +26,7 @@ __all__ = [
     "config_from_dict",
     "mad_preset",
     "paper_protocol",
+    "paper_sizes",
     "tracking_preset",
 ]
 
@@ -139,7 +140,7 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
     """The model to train."""
     protocol: Literal["honest", "paper"] = field(default="honest", kw_only=True)
     """honest: select the epoch on a validation set and report it once on a test set. paper: as
-    published, select on the test set, without BOS token and training aids (with 200 epochs)."""
+    published, select on the test set, without BOS token and training aids, in the paper's sizes."""
     seed: Count = field(default=0, kw_only=True)
     """Seed of the data, the initialisation and the order of batches."""
     version: int = field(default=VERSION, kw_only=True)
@@ -197,7 +198,10 @@ def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
 
 
 def paper_protocol(config: RunConfig) -> RunConfig:
-    """The run by the paper's protocol: no BOS token, no early stopping, no training aids."""
+    """The run by the paper's protocol: no BOS token, no early stopping, no training aids.
+
+    The sizes stay; `paper_sizes` sets those of the paper.
+    """
     off = {name: _RUN_BASE[name] for name in Aids.__dataclass_fields__}
     return replace(
         config,
@@ -206,10 +210,21 @@ def paper_protocol(config: RunConfig) -> RunConfig:
         patience=0,
         solved=2.0,
         warmup=0,
+        cooldown=0.0,
+        min_lr=1e-5,
+        weight_decay=0.0,
         clip=0.0,
         optimiser="adamw",
         **off,
     )
+
+
+def paper_sizes(config: RunConfig) -> RunConfig:
+    """The run with the sizes, epochs and largest learning rate of the paper's models."""
+    published = {"swiglu": "published_swiglu", "mlp": "published_mlp"}
+    channel: Any = published.get(config.model.channel_mixer, config.model.channel_mixer)
+    model = replace(config.model, width=128, channel_mixer=channel)
+    return replace(config, model=model, batch=128, epochs=200, max_steps=0, lr=1e-3)
 
 
 def mad_preset(config: RunConfig) -> RunConfig:

@@ -8,7 +8,15 @@ from torch import Tensor, nn
 from statemix.layers.gates import make_linear
 from statemix.ops.check import check_choice
 
-__all__ = ["CHANNEL_MIXERS", "MLP", "NoChannelMixer", "SwiGLU", "build_channel_mixer"]
+__all__ = [
+    "CHANNEL_MIXERS",
+    "MLP",
+    "NoChannelMixer",
+    "PublishedMLP",
+    "PublishedSwiGLU",
+    "SwiGLU",
+    "build_channel_mixer",
+]
 
 
 class SwiGLU(nn.Module):
@@ -51,7 +59,32 @@ class NoChannelMixer(nn.Module):
         return torch.zeros_like(x)
 
 
-CHANNEL_MIXERS: dict[str, type[nn.Module]] = {"swiglu": SwiGLU, "mlp": MLP, "none": NoChannelMixer}
+class PublishedSwiGLU(SwiGLU):
+    """`SwiGLU` as in the published models: its inner width is a multiple of 16."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__(d_model, -(-8 * d_model // 3 // 16) * 16)
+
+
+class PublishedMLP(nn.Module):
+    """y = W_2 gelu(W_1 x) as in the published models: GELU's tanh form, and no biases."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.W_1 = make_linear(d_model, 4 * d_model, bias=False)
+        self.W_2 = make_linear(4 * d_model, d_model, bias=False)
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
+        return self.W_2(F.gelu(self.W_1(x), approximate="tanh"))
+
+
+CHANNEL_MIXERS: dict[str, type[nn.Module]] = {
+    "swiglu": SwiGLU,
+    "mlp": MLP,
+    "published_swiglu": PublishedSwiGLU,
+    "published_mlp": PublishedMLP,
+    "none": NoChannelMixer,
+}
 
 
 def build_channel_mixer(name: str, d_model: int) -> nn.Module:

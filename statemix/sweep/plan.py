@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 from statemix.config.lm import LMRunConfig
-from statemix.config.task import RunConfig
+from statemix.config.task import RunConfig, paper_protocol
 from statemix.runs.plugins import load_file
 from statemix.sweep.kinds import Config
 
@@ -123,6 +123,14 @@ def load_cells(path: Path, scale: str = "laptop", where: Where | None = None) ->
     cells = load_places(path, scale)
     cells = cells if where is None else where.choose(cells)
     return list({cell.config.id: cell.config for cell in cells}.values())
+
+
+def by_the_papers_protocol(configs: list[Config]) -> list[Config]:
+    """The runs on tasks by the paper's protocol, without duplicates."""
+    if any(isinstance(config, LMRunConfig) for config in configs):
+        raise ValueError("The paper's protocol is one of runs on tasks, not of language models.")
+    runs = [paper_protocol(config) for config in configs if isinstance(config, RunConfig)]
+    return list({config.id: config for config in runs}.values())
 
 
 def grid(config: RunConfig, lrs: Iterable[float], seeds: Iterable[int]) -> Iterator[RunConfig]:

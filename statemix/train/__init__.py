@@ -5,6 +5,7 @@ from statemix.config.task import (
     config_from_dict,
     mad_preset,
     paper_protocol,
+    paper_sizes,
     tracking_preset,
 )
 from statemix.train.loop import train
@@ -18,6 +19,7 @@ __all__ = [
     "config_from_dict",
     "mad_preset",
     "paper_protocol",
+    "paper_sizes",
     "tracking_preset",
     "train",
 ]
