@@ -65,6 +65,13 @@ def _softmax_vjp(g: Tensor, dw: Tensor) -> Tensor:
     return w * (dw - _row_dot(w, dw))
 
 
+def _hardmax(g: Tensor) -> Tensor:
+    """The one-hot row of the largest entry, the first among equals; backwards it is softmax."""
+    soft = torch.softmax(g, -1)
+    hard = F.one_hot(g.argmax(-1), g.shape[-1]).to(g.dtype)
+    return hard + (soft - soft.detach())
+
+
 def _sigmoid(g: Tensor) -> Tensor:
     return torch.softmax(F.logsigmoid(g), -1)
 
@@ -119,6 +126,7 @@ def _row_dot(w: Tensor, dw: Tensor) -> Tensor:
 
 NORMALISERS: dict[str, Normaliser] = {
     "softmax": Normaliser(_softmax, _softmax_vjp, saturates=True),
+    "hardmax": Normaliser(_hardmax, _softmax_vjp, saturates=True),
     "sigmoid": Normaliser(_sigmoid, _sigmoid_vjp, saturates=True),
     "relu": Normaliser(_relu, _relu_vjp),
     "tanh": _signed(torch.tanh, lambda g: 1 - torch.tanh(g) ** 2, saturates=True),

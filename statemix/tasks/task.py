@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from statemix.layers.mixer import check_option
+from statemix.tasks.automaton import Automaton
 
 __all__ = [
     "IGNORE",
@@ -68,6 +69,7 @@ class Task:
         fits: returns True for a valid length.
         train_draw: replaces `draw` for training examples, if given.
         model: the model for this task, "tagger" or "autoencoder".
+        automaton: the answers at every length, if finitely many states suffice.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Task:
     fits: Callable[[int], bool] = lambda length: length >= 1
     train_draw: Callable[[int, int, np.random.Generator], Examples] | None = None
     model: str = "tagger"
+    automaton: Automaton | None = None
 
     def examples(
         self, count: int, length: int, rng: np.random.Generator, *, training: bool = False
@@ -128,14 +131,10 @@ def register_task(name: str) -> Callable[[Callable[..., Task]], Callable[..., Ta
         )
 
     def register(make: Callable[..., Task]) -> Callable[..., Task]:
-        if name in TASKS and origin(TASKS[name]) != origin(make):
+        owner = "a group" if is_spelt(name) else origin(TASKS.get(name, make))
+        if owner != origin(make):
             raise ValueError(
-                f"The task name {name!r} is taken by {origin(TASKS[name])}. "
-                f"Choose another for {origin(make)}."
-            )
-        if name not in TASKS and is_spelt(name):
-            raise ValueError(
-                f"The task name {name!r} is taken by a group. Choose another for {origin(make)}."
+                f"The task name {name!r} is taken by {owner}. Choose another for {origin(make)}."
             )
         TASKS[name] = make
         return make
