@@ -19,7 +19,7 @@ _IGNORE = -100  # as in statemix.tasks.task
 
 @dataclass(frozen=True, eq=False)
 class Automaton:
-    """States 0 .. Q − 1 over letters 0 .. V − 1, with a class or nothing asked at each transition."""
+    """States 0 .. Q − 1 over letters 0 .. V − 1, and what each transition answers, if anything."""
 
     step: NDArray[np.int64]
     answer: NDArray[np.int64]
