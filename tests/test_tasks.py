@@ -28,6 +28,7 @@ NAMES = [
     "a5",
     "z7",
     "parity",
+    "even_pairs",
     "cycle_nav",
     "mod_arith",
     "mod_arith_brackets",

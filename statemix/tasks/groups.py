@@ -12,6 +12,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from statemix.tasks.automaton import Automaton
 from statemix.tasks.task import Examples, Task, Tokens, register_pattern, register_task
 
 __all__ = ["cayley_table", "elements", "group"]
@@ -34,7 +35,8 @@ def group(family: str = "s", order: int = 5) -> Task:
             f"The group {family.upper()}{order} is out of range: "
             f"{family}{least} .. {family}{most} fit."
         )
-    size = len(cayley_table(family, order))
+    table = cayley_table(family, order)
+    size = len(table)
     return Task(
         f"{family}{order}",
         size,
@@ -42,6 +44,7 @@ def group(family: str = "s", order: int = 5) -> Task:
         partial(draw_products, family, order),
         16,
         solve=partial(products, family, order),
+        automaton=Automaton(table, table),
     )
 
 

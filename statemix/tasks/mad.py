@@ -1,11 +1,11 @@
 """Three tasks of the MAD suite: compression, selective copying, and in-context recall."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from statemix.tasks.options import check_choice, check_least
 from statemix.tasks.task import IGNORE, Examples, Task, Tokens, register_task
 
 __all__ = ["compress", "copy", "recall"]
@@ -18,7 +18,7 @@ def compress(vocab: int = 16, score_all: bool = False) -> Task:
     Args:
         score_all: also score the compression token, which is trivial, as the published code does.
     """
-    check_vocab("compress", vocab, 2)
+    check_least("compress", "vocab", vocab, 2)
     return Task(
         "compress",
         vocab,
@@ -59,12 +59,9 @@ def copy(vocab: int = 16, tokens: int = 16, placement: str = "uniform") -> Task:
             MAD suite, puts each blank before a uniformly chosen data token, which is easier: the
             last data token always precedes the copy token.
     """
-    check_vocab("copy", vocab, 3)
+    check_least("copy", "vocab", vocab, 3)
     check_choice("copy", "placement", placement, PLACEMENTS)
-    if tokens < 1:
-        raise ValueError(
-            f"The option `tokens` of the task 'copy' must be at least 1, got {tokens}."
-        )
+    check_least("copy", "tokens", tokens, 1)
     shortest = 2 * tokens + 1
     return Task(
         "copy",
@@ -129,7 +126,7 @@ def recall(vocab: int = 16, last_key: str = "position") -> Task:
             at a uniformly chosen earlier pair; "distinct", as in the MAD suite, takes each distinct
             key with the same probability.
     """
-    check_vocab("recall", vocab, 4)
+    check_least("recall", "vocab", vocab, 4)
     check_choice("recall", "last_key", last_key, LAST_KEYS)
     if vocab % 2:
         raise ValueError(
@@ -198,20 +195,3 @@ def solve_recall(vocab: int, inputs: Tokens) -> Tokens:
         if t + 1 < length:
             known[rows, inputs[:, t]] = inputs[:, t + 1]
     return targets
-
-
-def check_vocab(task: str, vocab: int, least: int) -> None:
-    """Raise an error if the vocabulary is too small for the task."""
-    if vocab < least:
-        raise ValueError(
-            f"The option `vocab` of the task {task!r} must be at least {least}, got {vocab}."
-        )
-
-
-def check_choice(task: str, option: str, value: str, table: Mapping[str, Any]) -> None:
-    """Raise an error unless `value` is a key of `table`."""
-    if value not in table:
-        raise ValueError(
-            f"The option `{option}` of the task {task!r} must be one of {', '.join(table)}, "
-            f"got {value!r}."
-        )

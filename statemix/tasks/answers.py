@@ -1,0 +1,146 @@
+"""Tasks with a question about each word, asked at an empty token that follows the word.
+
+With `answers="prefixes"`, the question is also asked at every letter that completes a valid word:
+
+    word       1  0  1  1  empty  empty
+    end        ·  ·  ·  ·    1      ·
+    prefixes   1  1  0  1    1      ·
+
+Training sequences have all lengths up to the requested one; shorter ones are padded with empty
+tokens without a target.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from statemix.tasks.automaton import NO_STEP, Automaton
+from statemix.tasks.options import check_choice
+from statemix.tasks.task import IGNORE, Examples, Task, Tokens
+
+__all__ = [
+    "ANSWERS",
+    "LENGTH",
+    "Answers",
+    "Generator",
+    "Machine",
+    "Words",
+    "answer_task",
+    "letters_of",
+]
+
+ANSWERS = ("end", "prefixes")
+LENGTH = 40  # default length of training words, or the longest valid length below it
+Generator = np.random.Generator
+Words = Callable[[int, int, Generator], Tokens]  # (count, length, rng) to words (count, length)
+# Words (count, length) to the answer after each letter, or IGNORE, of the same shape.
+Answers = Callable[[Tokens], Tokens]
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """States of words over letters, and the class of a word that ends in each of them.
+
+    Args:
+        step: next states (states, letters), or NO_STEP where no word continues.
+        classes: the class of each state (states,), or IGNORE where no valid word ends.
+    """
+
+    step: Tokens
+    classes: Tokens
+    start: int = 0
+
+
+def answer_task(
+    name: str,
+    letters: int,
+    classes: int,
+    words: Words,
+    answers: Answers,
+    fits: Callable[[int], bool] = lambda length: length >= 1,
+    lengths: str = "any from 1 on",
+    asked: str = "end",
+    machine: Machine | None = None,
+) -> Task:
+    """Make a task that asks for one answer per word over `letters` tokens, or per prefix.
+
+    Args:
+        asked: "end" asks at the empty token, "prefixes" also after every valid prefix.
+        machine: the states of words, from which the automaton is made.
+    """
+    check_choice(name, "answers", asked, ANSWERS)
+    prefixes = asked == "prefixes"
+    empty = letters
+    solve = partial(place_answers, answers, empty, prefixes)
+
+    def draw(count: int, length: int, rng: Generator) -> Examples:
+        inputs = np.full((count, length + 1), empty)
+        inputs[:, :-1] = words(count, length, rng)
+        return Examples(inputs, solve(inputs))
+
+    def draw_up_to(count: int, length: int, rng: Generator) -> Examples:
+        inputs = draw_padded(words, fits, empty, count, length, rng)
+        return Examples(inputs, solve(inputs))
+
+    return Task(
+        name,
+        letters + 1,
+        classes,
+        draw,
+        max(filter(fits, range(1, LENGTH + 1))),
+        solve=solve,
+        lengths=lengths,
+        fits=fits,
+        train_draw=draw_up_to,
+        automaton=None if machine is None else add_empty(machine, prefixes),
+    )
+
+
+def letters_of(count: int) -> Words:
+    """Make a generator of words with independent, uniform letters."""
+    return lambda rows, length, rng: rng.integers(0, count, (rows, length))
+
+
+def draw_padded(
+    words: Words,
+    fits: Callable[[int], bool],
+    empty: int,
+    count: int,
+    length: int,
+    rng: Generator,
+) -> Tokens:
+    """Draw words of all valid lengths up to `length`, followed by at least one empty token."""
+    choices = np.array([each for each in range(1, length + 1) if fits(each)])
+    chosen = rng.choice(choices, count)
+    inputs = np.full((count, length + 1), empty)
+    for each in choices:
+        rows = np.flatnonzero(chosen == each)
+        inputs[rows, :each] = words(len(rows), int(each), rng)
+    return inputs
+
+
+def place_answers(answers: Answers, empty: int, prefixes: bool, inputs: Tokens) -> Tokens:
+    """Make targets with the answer to each word at its first empty token, and to its prefixes."""
+    targets = np.full_like(inputs, IGNORE)
+    ends = (inputs == empty).argmax(1)
+    for end in np.unique(ends):
+        rows = np.flatnonzero(ends == end)
+        found = answers(inputs[rows, :end])
+        targets[rows, end] = found[:, -1]
+        if prefixes:
+            targets[rows, :end] = found
+    return targets
+
+
+def add_empty(machine: Machine, prefixes: bool) -> Automaton:
+    """The automaton (states, letters + 1) that asks for a state's class at the empty token.
+
+    With `prefixes`, each letter also asks for the class of the state to which it leads.
+    """
+    step, classes = machine.step, machine.classes
+    reached = np.where(step == NO_STEP, IGNORE, classes[step])
+    asked = reached if prefixes else np.full_like(step, IGNORE)
+    ended = np.full_like(step[:, :1], NO_STEP)
+    return Automaton(np.hstack([step, ended]), np.hstack([asked, classes[:, None]]), machine.start)
