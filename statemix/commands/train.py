@@ -13,6 +13,7 @@ from statemix.config.model import SIZES, ModelConfig
 from statemix.config.task import (
     Aids,
     RunConfig,
+    automaton_preset,
     mad_preset,
     paper_protocol,
     paper_sizes,
@@ -21,7 +22,11 @@ from statemix.config.task import (
 
 __all__ = ["Tracker", "Train", "read_options"]
 
-_PRESETS = {"tracking": tracking_preset, "mad": mad_preset}
+_PRESETS = {
+    "tracking": tracking_preset,
+    "automaton": automaton_preset,
+    "mad": mad_preset,
+}
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
 
 
@@ -45,9 +50,10 @@ class _TrainOptions:
 
     task: tyro.conf.Positional[str]
     """One of the tasks above, or a task that a file given with --files registers."""
-    preset: Literal["none", "tracking", "mad"] = "none"
-    """tracking: aids and a learning rate for state tracking. mad: width, start, steps and schedule
-    for compress, copy and recall. Your own options take precedence."""
+    preset: Literal["none", "tracking", "automaton", "mad"] = "none"
+    """tracking: aids and a learning rate for state tracking. automaton: the same, and gates that
+    only copy in the end, so that `statemix certify` can prove the model. mad: width, start, steps
+    and schedule for compress, copy and recall. Your own options take precedence."""
     blocks: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 32)")] = None
     """Number of blocks of bdlru, or of channels of hlru."""
     block_size: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 4)")] = None

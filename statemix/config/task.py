@@ -23,6 +23,7 @@ __all__ = [
     "Aids",
     "RunConfig",
     "TaskData",
+    "automaton_preset",
     "config_from_dict",
     "mad_preset",
     "paper_protocol",
@@ -74,6 +75,7 @@ _RUN_BASE: dict[str, Any] = {
     "matrix_lr": 0.02,
     "hold": 0,
     "cooldown": 0.0,
+    "harden": False,
 }
 _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
@@ -124,6 +126,8 @@ class Aids:
     sharpen: Annotated[float, _SHARPENING] = 1.0
     """Multiply the raw gates by this factor in every step of the decay. With 1.005, a solution
     holds at a hundred times the training length."""
+    harden: bool = False
+    """Make the gates hard in the decay: they only copy then, and the model is an automaton."""
     hold: Count = 0
     """After the decay, evaluate on held-out sequences of this length and restart if any final
     answer is wrong (0: skip the check)."""
@@ -148,7 +152,7 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("sharpen", "hold"):
+        for name in ("sharpen", "harden", "hold"):
             if getattr(self, name) > _RUN_BASE[name] and not self.decay:
                 raise ValueError(
                     f"`{name}` = {getattr(self, name)} takes effect in the decay, "
@@ -277,3 +281,11 @@ def tracking_preset(config: RunConfig) -> RunConfig:
         patience=0,
         solved=2.0,
     )
+
+
+def automaton_preset(config: RunConfig) -> RunConfig:
+    """The tracking preset, but in the decay the gates become hard instead of sharper.
+
+    The trained model only copies states, so it is a finite automaton, which can be certified.
+    """
+    return replace(tracking_preset(config), sharpen=1.0, harden=True)

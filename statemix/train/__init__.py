@@ -2,6 +2,7 @@
 
 from statemix.config.task import (
     RunConfig,
+    automaton_preset,
     config_from_dict,
     mad_preset,
     paper_protocol,
@@ -16,6 +17,7 @@ __all__ = [
     "Run",
     "RunConfig",
     "RunResult",
+    "automaton_preset",
     "config_from_dict",
     "mad_preset",
     "paper_protocol",

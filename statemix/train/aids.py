@@ -7,7 +7,7 @@ from torch import nn
 from statemix.config.task import RunConfig
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.train.metrics import all_end_right
-from statemix.train.state import Counters, Run, restart
+from statemix.train.state import Counters, Run, harden, is_hard, restart
 
 __all__ = ["advance", "holds", "judge", "prefix_length", "sharpen"]
 
@@ -54,6 +54,8 @@ def advance(run: Run, accuracy: float, last: float) -> None:
     if judged.ended and not holds(run):
         judged = _next_attempt(judged)
     run.counters = replace(judged, hits=0.0)
+    if is_hard(run.counters, config) and not is_hard(counters, config):
+        harden(run.model)
     if judged.attempt > counters.attempt:
         restart(run)
 

@@ -32,6 +32,8 @@ from statemix.train.state import (
     EpochReport,
     Run,
     RunResult,
+    harden,
+    is_hard,
     make_model,
     restore,
     save,
@@ -234,7 +236,12 @@ def _select(run: Run, accuracy: float) -> None:
     held = counters.ended and run.config.hold > 0
     if held or accuracy >= counters.best_accuracy:
         run.best = {name: x.detach().clone() for name, x in run.model.state_dict().items()}
-        counters = replace(counters, best_epoch=len(run.reports), best_accuracy=accuracy)
+        counters = replace(
+            counters,
+            best_epoch=len(run.reports),
+            best_accuracy=accuracy,
+            best_is_hard=is_hard(counters, run.config),
+        )
     run.counters = replace(counters, since_best=since_best)
 
 
@@ -244,6 +251,8 @@ def _finish(run: Run, directory: Path) -> RunResult:
     config = run.config
     chosen = make_model(config, run.task, run.length, attempt=0)
     chosen.load_state_dict(run.best)
+    if run.counters.best_is_hard:
+        harden(chosen)
     validation = measure_accuracy(chosen, run.data["validation"], run.task.classes)
     test = measure_accuracy(chosen, run.data["test"], run.task.classes)
     result = RunResult(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from statemix.config.task import RunConfig, config_from_dict
+from statemix.layers.unit import LinearRecurrentUnit
 from statemix.models import build_model
 from statemix.optim import load_moments, make_optimiser, named_moments
 from statemix.runs.checkpoint import load_checkpoint, save_checkpoint, with_prefix
@@ -20,6 +21,8 @@ __all__ = [
     "EpochReport",
     "Run",
     "RunResult",
+    "harden",
+    "is_hard",
     "make_model",
     "restart",
     "restore",
@@ -45,6 +48,7 @@ class Counters:
     ended: bool = False
     best_epoch: int = -1
     best_accuracy: float = -1.0
+    best_is_hard: bool = False
     since_best: int = 0
     hits: float = 0.0
     seconds: float = 0.0
@@ -160,6 +164,18 @@ def _check_lengths(config: RunConfig, task: Task, model: nn.Module, length: int)
         )
 
 
+def is_hard(counters: Counters, config: RunConfig) -> bool:
+    """True if the gates are hard at this point of the run."""
+    return config.harden and counters.decay_step >= 0
+
+
+def harden(model: nn.Module) -> None:
+    """Let the gates of every recurrent unit only copy: each row selects its largest entry."""
+    for module in model.modules():
+        if isinstance(module, LinearRecurrentUnit):
+            module.gate = "hardmax"
+
+
 def restart(run: Run) -> None:
     """Replace model and optimiser by those of the present attempt."""
     run.model = make_model(run.config, run.task, run.length, run.counters.attempt)
@@ -192,4 +208,6 @@ def restore(run: Run, directory: Path) -> None:
     run.reports = [EpochReport(**report) for report in state["reports"]]
     run.model.load_state_dict(with_prefix(tensors, "model."))
     run.best = with_prefix(tensors, "best.")
+    if is_hard(run.counters, run.config):
+        harden(run.model)
     load_moments(run.model, run.optimiser, with_prefix(tensors, "optimiser."))

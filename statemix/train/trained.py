@@ -10,7 +10,7 @@ from statemix.layers import MIXERS
 from statemix.runs.checkpoint import load_checkpoint, with_prefix
 from statemix.runs.layout import CHECKPOINT, CONFIG
 from statemix.tasks import Task, find_task
-from statemix.train.state import make_model
+from statemix.train.state import Counters, harden, make_model
 
 __all__ = ["load_trained"]
 
@@ -19,7 +19,7 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
     """The run in `directory`, with the weights of its best epoch in a model in eval mode."""
     config = _read_config(directory)
     task = _find_task(config)
-    tensors, _ = load_checkpoint(directory / CHECKPOINT)
+    tensors, state = load_checkpoint(directory / CHECKPOINT)
     length = (
         tensors["best.positions"].shape[0]
         if "best.positions" in tensors
@@ -33,6 +33,8 @@ def load_trained(directory: Path) -> tuple[RunConfig, Task, nn.Module]:
             f"The checkpoint in {directory} does not fit its config: "
             f"{str(error).splitlines()[-1].strip()}"
         ) from error
+    if Counters(**state["counters"]).best_is_hard:
+        harden(model)
     return config, task, model.eval()
 
 
