@@ -16,6 +16,13 @@ REGULAR = {
     "a5": {},
     "z2": {},
     "z7": {},
+    "d3": {},
+    "d8": {},
+    "flip_flop": {},
+    "random_automaton": {},
+    "random_automaton 9": {"states": 9, "letters": 2, "seed": 5},
+    "permutation_reset": {},
+    "permutation_reset 6": {"states": 6, "letters": 5, "seed": 2},
     "parity": {},
     "cycle_nav": {},
     "cycle_nav 3": {"size": 3},
@@ -72,6 +79,42 @@ def test_the_option_answers_changes_no_input():
             asked = a.targets != IGNORE
             assert (asked.sum(1) == 1).all()
             np.testing.assert_array_equal(a.targets[asked], b.targets[asked])
+
+
+def test_flip_flops_keep_the_last_bit():
+    inputs = np.array([[2, 2, 1, 2, 0, 2, 2, 1]])
+    expected = [[0, 0, 1, 1, 0, 0, 0, 1]]
+    np.testing.assert_array_equal(find_task("flip_flop").solve(inputs), expected)
+
+
+@pytest.mark.parametrize("name", ["random_automaton", "permutation_reset"])
+def test_random_automata_follow_their_seed(name):
+    tables = set()
+    for seed in range(30):
+        options = {"states": 7, "letters": 3, "seed": seed}
+        task, again = find_task(name, options), find_task(name, options)
+        np.testing.assert_array_equal(task.automaton.step, again.automaton.step)
+        assert (task.vocab, task.classes) == (3, 7)
+        tables.add(task.automaton.step.tobytes())
+        drawn = task.examples(100, 40, np.random.default_rng(0))
+        q = task.automaton.start
+        for letter, target in zip(drawn.inputs[0], drawn.targets[0], strict=True):
+            q = task.automaton.step[q, letter]
+            assert q == target
+        assert set(np.unique(drawn.targets)) | {0} == set(range(7))  # all states are reached
+    assert len(tables) == 30
+
+
+def test_letters_permute_or_reset():
+    kinds = set()
+    for seed in range(20):
+        options = {"states": 5, "letters": 4, "seed": seed}
+        step = find_task("permutation_reset", options).automaton.step
+        ranks = tuple(len(set(column)) for column in step.T.tolist())
+        assert ranks[:2] == (5, 1)
+        assert set(ranks) == {1, 5}
+        kinds.add(ranks)
+    assert len(kinds) == 4
 
 
 def test_even_pairs_compare_the_ends():

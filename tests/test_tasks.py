@@ -27,6 +27,11 @@ NAMES = [
     "a4",
     "a5",
     "z7",
+    "d3",
+    "d12",
+    "flip_flop",
+    "random_automaton",
+    "permutation_reset",
     "parity",
     "even_pairs",
     "cycle_nav",
@@ -85,7 +90,7 @@ def test_overlapping_splits_are_reported():
 def test_groups():
     assert len(elements("s", 5)) == 120
     assert len(elements("a", 4)) == 12
-    for family, order in (("s", 4), ("a", 4), ("z", 6)):
+    for family, order in (("s", 4), ("a", 4), ("d", 3), ("d", 8), ("z", 6)):
         table = cayley_table(family, order)
         size = len(table)
         np.testing.assert_array_equal(table[0], np.arange(size))  # the identity comes first
@@ -97,6 +102,18 @@ def test_groups():
     np.testing.assert_array_equal(
         permutations[cayley_table("s", 4)[a, b]], permutations[a][permutations[b]]
     )
+
+
+@pytest.mark.parametrize("order", [3, 4, 7, 12])
+def test_dihedral_groups(order):
+    """Each element maps neighbours of the polygon to neighbours."""
+    found = elements("d", order)
+    assert len(set(found)) == len(found) == 2 * order
+    sides = {frozenset((i, (i + 1) % order)) for i in range(order)}
+    for a in found:
+        assert {frozenset((a[i], a[(i + 1) % order])) for i in range(order)} == sides
+    if order == 3:
+        np.testing.assert_array_equal(cayley_table("d", 3), cayley_table("s", 3))
 
 
 def test_running_products_in_s3():
@@ -255,8 +272,12 @@ def test_the_default_length_fits_the_task(name):
         ),
         (
             lambda: find_task("s5x"),
-            "Unknown task 's5x'. Available: .*compress, copy, recall, s2 .. s6",
+            "Unknown task .s5x.. Available: .*copy, recall, s2 .. s6, a3 .. a6, d3 .. d12, z2",
         ),
+        (lambda: find_task("d13"), "The group D13 is out of range: d3 .. d12 fit"),
+        (lambda: find_task("random_automaton", {"states": 1}), "`states` .* at least 2, got 1"),
+        (lambda: find_task("permutation_reset", {"letters": 1}), "`letters` .* least 2, got 1"),
+        (lambda: find_task("random_automaton", {"seed": -1}), "`seed` .* at least 0, got -1"),
         (lambda: find_task("s9"), "The group S9 is out of range: s2 .. s6 fit"),
         (
             lambda: find_task("copy", {"token": 3}),

@@ -2,8 +2,9 @@
 
     y[t] = x[1] · x[2] · … · x[t]
 
-Elements of S_k and A_k are permutations in lexicographic order, starting with the identity, with
-(a · b)(i) = a(b(i)). Elements of Z_k are numbers under addition modulo k. Products are looked up
+Elements of S_k, A_k and D_k (the symmetries of a k-gon) are permutations in lexicographic order,
+starting with the identity, with (a · b)(i) = a(b(i)). Elements of Z_k are numbers under addition
+modulo k. Products are looked up
 in the Cayley table for all sequences at once.
 """
 
@@ -17,17 +18,22 @@ from statemix.tasks.task import Examples, Task, Tokens, register_pattern, regist
 
 __all__ = ["cayley_table", "elements", "group"]
 
-ORDERS = {"s": (2, 6), "a": (3, 6), "z": (2, 999)}  # smallest and largest k of each family
+ORDERS = {
+    "s": (2, 6),
+    "a": (3, 6),
+    "d": (3, 12),
+    "z": (2, 999),
+}  # smallest and largest k of each family
 
 
 @register_task("group")
 def group(family: str = "s", order: int = 5) -> Task:
-    """Track running products in S_k, A_k or Z_k, where k is `order`."""
+    """Track running products in S_k, A_k, D_k or Z_k, where k is `order`."""
     family = family.lower()
     if family not in ORDERS:
         raise ValueError(
             f"Unknown family of groups {family!r}. "
-            "Available: s (permutations), a (even ones), z (cyclic)."
+            "Available: s (permutations), a (even ones), d (dihedral), z (cyclic)."
         )
     least, most = ORDERS[family]
     if not least <= order <= most:
@@ -49,7 +55,7 @@ def group(family: str = "s", order: int = 5) -> Task:
 
 
 register_pattern(
-    r"([saz])(\d{1,3})", "group", lambda match: {"family": match[1], "order": int(match[2])}
+    r"([sadz])(\d{1,3})", "group", lambda match: {"family": match[1], "order": int(match[2])}
 )
 
 
@@ -58,6 +64,9 @@ def elements(family: str, order: int) -> tuple[tuple[int, ...], ...]:
     """List the permutations of a group in lexicographic order."""
     if family == "z":
         return tuple(tuple((i + shift) % order for i in range(order)) for shift in range(order))
+    if family == "d":
+        turns = (tuple((shift + i) % order for i in range(order)) for shift in range(order))
+        return tuple(sorted(each[::way] for each in turns for way in (1, -1)))
     every = itertools.permutations(range(order))
     return tuple(p for p in every if family == "s" or is_even(p))
 

@@ -207,4 +207,5 @@ def find_task(name: str, options: Mapping[str, Any] | None = None) -> Task:
 
 def known_tasks() -> list[str]:
     """List the available names, for error messages; families of groups appear as ranges."""
-    return [name for name in TASKS if name != "group"] + ["s2 .. s6", "a3 .. a6", "z2 .. z999"]
+    groups = ["s2 .. s6", "a3 .. a6", "d3 .. d12", "z2 .. z999"]
+    return [name for name in TASKS if name != "group"] + groups
