@@ -705,6 +705,32 @@ def test_the_decay_starts_once_sequences_are_learned_and_ends_the_run(tmp_path):
     assert norms[0] > 1.3 * norms[1]
 
 
+def test_gates_become_hard_in_the_decay_and_stay_so(tmp_path, monkeypatch):
+    """The selected weights are evaluated, saved and loaded as those of a model that copies."""
+    config = replace(HELD, sharpen=1.0, harden=True)
+    result = train(config, tmp_path / "unbroken")
+    assert result.held
+    assert result.test["token"] == 1.0
+    _, task, model = load_trained(tmp_path / "unbroken")
+    assert model.blocks[0].mixer.gate == "hardmax"
+    by_length = accuracy_by_length(task, model, [6, 400], 32, 0)
+    assert by_length == {"6": 1.0, "400": 1.0}
+    stop = len(metrics(tmp_path / "unbroken")) - 5  # within the decay
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "cut", observer=interrupt_at(stop))
+    resumed = train(config, tmp_path / "cut")
+    assert comparable(resumed) == comparable(result)
+    soft = train(replace(config, max_steps=8), tmp_path / "soft")
+    assert not soft.held
+    assert load_trained(tmp_path / "soft")[2].blocks[0].mixer.gate == "softmax"
+
+
+def test_hard_gates_need_a_decay(unchecked):
+    with pytest.raises(ValueError, match="`harden` = True takes effect in the decay"):
+        replace(SMALL, harden=True)
+
+
 def test_mistakes_after_the_decay_restart_the_run():
     config = replace(SMALL, decay=50)
     learned = Counters(attempt_step=100, stage_step=100, decay_step=50)
