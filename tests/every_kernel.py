@@ -13,7 +13,7 @@ from statemix import BDLRU, HLRU
 from statemix.kernels.cpu import layer as cpu_layer
 from statemix.models import ModelConfig, build_model
 from statemix.ops.dispatch import layer as layer_dispatch
-from statemix.ops.dispatch import layer_op
+from statemix.ops.dispatch.layer_call import LAYER_KERNELS
 from statemix.ops.dispatch.registry import KERNELS
 from statemix.tasks import find_task
 
@@ -62,7 +62,7 @@ def call_layers() -> int:
             cls(5, n, m, gate=gate, save_memory=save_memory),
             torch.randn(B, T, 5, requires_grad=True),
         )
-        if m <= layer_op.LAYER_KERNELS["cpu"].max_size:
+        if m <= LAYER_KERNELS["cpu"].max_size:
             assert is_one_op(layer, x)
         y, final = layer(x, **options)
         torch.autograd.grad(y.sum() + final.sum(), [x, *layer.parameters()])

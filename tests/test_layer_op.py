@@ -19,6 +19,7 @@ from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, unpack_inpu
 from statemix.ops import Lookup
 from statemix.ops.dispatch import layer as layer_dispatch
 from statemix.ops.dispatch import layer_op
+from statemix.ops.dispatch.layer_call import Inputs, LayerCall
 from statemix.ops.dispatch.registry import BODIES
 from statemix.ops.segments import Sequences
 
@@ -53,8 +54,8 @@ def is_one_op(layer, x, tokens=None):
     weights = layer._weights()
     if weights is None:
         return False
-    inputs = layer_op.Inputs(x, tokens)
-    call = layer_op.LayerCall(inputs, weights, None, Sequences(), layer.gate, layer.recurrence)
+    inputs = Inputs(x, tokens)
+    call = LayerCall(inputs, weights, None, Sequences(), layer.gate, layer.recurrence)
     return layer_dispatch.runs_as_one_op(call, save_memory=layer.save_memory)
 
 

@@ -34,7 +34,7 @@ def check_block_scan(
     input_gates: int = 0,
 ) -> None:
     """Raise an error unless X is (B, T, n, m, m + input_gates) and the driver x is (B, T, n, m)."""
-    _check_driver(driver_name, x, "(B, T, n, m)")
+    _check_axes(driver_name, x, "(B, T, n, m)")
     m = x.shape[-1]
     _check_size(driver_name, m, "block size")
     _check_transition(name, X, driver_name, x, m + input_gates)
@@ -51,20 +51,15 @@ def check_companion_scan(
     input_gates: int = 0,
 ) -> None:
     """Raise an error unless X is (B, T, n, m + input_gates) and the driver x is (B, T, n)."""
-    _check_driver(driver_name, x, "(B, T, n)")
-    check_floating(name, X)
-    if X.dim() != 4:
-        raise ValueError(
-            f"`{name}` must have the axes (B, T, n, m{' + 1' * input_gates}), "
-            f"got the shape {tuple(X.shape)}."
-        )
+    _check_axes(driver_name, x, "(B, T, n)")
+    _check_axes(name, X, f"(B, T, n, m{' + 1' * input_gates})")
     columns = X.shape[-1]
     _check_transition(name, X, driver_name, x, columns)
     _check_size(name, columns - input_gates, "order")
     _check_sequences(driver_name, x, columns - input_gates, initial_state, sequences)
 
 
-def _check_driver(name: str, x: Tensor, axes: str) -> None:
+def _check_axes(name: str, x: Tensor, axes: str) -> None:
     """Raise an error unless x is floating point and has as many axes as `axes` lists."""
     check_floating(name, x)
     if x.dim() != axes.count(",") + 1:
@@ -109,13 +104,8 @@ def _check_sequences(
     if mask is not None:
         check_mask(mask, B, T)
     if initial_state is not None:
-        expected = (sequences.count(x), n, m)
-        check_state(
-            "initial_state",
-            initial_state,
-            expected,
-            f"`{driver_name}`, whose shape is {tuple(x.shape)}",
-        )
+        because = f"`{driver_name}`, whose shape is {tuple(x.shape)}"
+        check_state("initial_state", initial_state, (sequences.count(x), n, m), because)
     for label, y in (("initial_state", initial_state), ("cu_seqlens", cu_seqlens), ("mask", mask)):
         if y is not None:
             check_device(label, y, driver_name, x)

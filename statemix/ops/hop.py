@@ -71,23 +71,23 @@ def _scan(A: Tensor, b: Tensor, h0: Tensor, sequences: Sequences) -> tuple[Tenso
         return h, h[:, -1].clone() if T else h0
     first = is_first(cu_seqlens, T, reverse=False)[None]
     b = torch.where(over_time(first, b), b + matvec(A, h0[sequence_of(cu_seqlens, T)][None]), b)
-    h = _padded_sweep(A, b, first)
+    h = _padded_sweep(A, b, ~first)
     return h, _packed_final(h, h0, cu_seqlens)
 
 
-def _padded_sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
+def _padded_sweep(A: Tensor, b: Tensor, linked: Tensor | None) -> Tensor:
     """Run `_sweep`; under torch.compile, pad T to a power of two, so that lengths share a graph."""
     T = b.shape[1]
     if not torch.compiler.is_compiling() or T == 0:
-        return _sweep(A, b, first)
+        return _sweep(A, b, linked)
     _fixed(b.shape[-1])
     size = 1
     while size < T:
         size *= 2
     A = F.pad(A, (0, 0, 0, 0, 0, 0, 0, size - T))
     b = F.pad(b, (0, 0, 0, 0, 0, size - T))
-    first = None if first is None else F.pad(first, (0, size - T))
-    return _sweep(A, b, first)[:, :T]
+    linked = None if linked is None else F.pad(linked, (0, size - T), value=True)
+    return _sweep(A, b, linked)[:, :T]
 
 
 def _fixed(size: int) -> int:
@@ -98,27 +98,21 @@ def _fixed(size: int) -> int:
     return len(range(size))
 
 
-def _sweep(A: Tensor, b: Tensor, first: Tensor | None) -> Tensor:
-    """h from zero; `first` marks pairs that contain the first step of a sequence."""
+def _sweep(A: Tensor, b: Tensor, linked: Tensor | None) -> Tensor:
+    """h from zero; `linked` is False at pairs that contain the first step of a sequence."""
     T = b.shape[1]
     if T <= 1:
         return b
     A_even = A[:, ::2]
     b_even = b[:, ::2]
     A_right = A[:, 1::2]
-    b_right = b[:, 1::2]
-    A_left = A_even[:, : T // 2]
-    b_left = b_even[:, : T // 2]
-    both = None
-    if first is not None:
-        right = first[:, 1::2]
-        A_left = zero_where_masked(A_left, ~right)
-        b_left = zero_where_masked(b_left, ~right)
-        both = first[:, ::2][:, : T // 2] | right
-    h_odd = _sweep(A_right @ A_left, matvec(A_right, b_left) + b_right, both)
-    h_prev = h_odd[:, : (T - 1) // 2]
-    if first is not None:
-        h_prev = zero_where_masked(h_prev, ~first[:, ::2][:, 1:])
+    right = None if linked is None else linked[:, 1::2]
+    both = None if linked is None else linked[:, :-1:2] & linked[:, 1::2]
+    A_left = zero_where_masked(A[:, :-1:2], right)
+    b_left = zero_where_masked(b[:, :-1:2], right)
+    h_odd = _sweep(A_right @ A_left, matvec(A_right, b_left) + b[:, 1::2], both)
+    even = None if linked is None else linked[:, 2::2]
+    h_prev = zero_where_masked(h_odd[:, : (T - 1) // 2], even)
     h_even = torch.cat([b_even[:, :1], matvec(A_even[:, 1:], h_prev) + b_even[:, 1:]], 1)
     h = torch.stack([h_even[:, : T // 2], h_odd], 2).flatten(1, 2)
     return torch.cat([h, h_even[:, -1:]], 1) if T % 2 else h

@@ -25,20 +25,18 @@ def run_loop(
     Return y, which has the shape of `like`, and the final states.
     """
     cu_seqlens, mask, reverse = sequences
-    everything = [*inputs, mask]
-    if cu_seqlens is None:
-        y, final = _run_one(step, everything, state, like.shape[1], reverse)
-        return (torch.stack(y, 1) if y else torch.zeros_like(like, dtype=state.dtype)), final
+    T = like.shape[1]
+    bounds = [0, T] if cu_seqlens is None else checked_bounds(cu_seqlens, T)
+    states = (state,) if cu_seqlens is None else state.unsqueeze(1).unbind()
     outputs: list[Tensor] = []
-    finals: list[Tensor] = [state[:0]]
-    for i, (start, stop) in enumerate(pairwise(checked_bounds(cu_seqlens, like.shape[1]))):
-        part = [None if x is None else x[:, start:stop] for x in everything]
-        y, final = _run_one(step, part, state[i : i + 1], stop - start, reverse)
+    finals = [state[:0]]
+    for (start, stop), initial in zip(pairwise(bounds), states, strict=True):
+        part = [None if x is None else x[:, start:stop] for x in (*inputs, mask)]
+        y, final = _run_one(step, part, initial, stop - start, reverse)
         outputs += y
         finals.append(final)
-    return (
-        torch.stack(outputs, 1) if outputs else torch.zeros_like(like, dtype=state.dtype)
-    ), torch.cat(finals)
+    h = torch.stack(outputs, 1) if outputs else torch.zeros_like(like, dtype=state.dtype)
+    return h, torch.cat(finals)
 
 
 def _run_one(

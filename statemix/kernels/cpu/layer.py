@@ -12,7 +12,6 @@ Sequences are concatenated on one axis of N steps. A chunk may end inside a sequ
 `states` then carries its state to the next chunk.
 """
 
-import ctypes
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from statemix.kernels.calls import Recurrence, Weights
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.readout import Readout
-from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, check, pointer
+from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer, run
 from statemix.kernels.lanes import (
     Sizes,
     pack_inputs,
@@ -376,11 +375,7 @@ def _scan_forward(
 ) -> None:
     """Scan one chunk from `states`, and overwrite them with the final ones."""
     arguments = _structure(layer, s, gates, mask, states, h, states)
-    check(
-        layer.library.handle.statemix_forward(
-            ctypes.byref(arguments), int(layer.recurrence.is_block)
-        )
-    )
+    run(layer.library.handle.statemix_forward, arguments, layer.recurrence)
 
 
 def _scan_backward(
@@ -401,11 +396,7 @@ def _scan_backward(
     """
     scan = _structure(layer, s, gates, mask, start, h, None)
     arguments = ScanGradient(scan, *(pointer(y) for y in (dh, states, dgates, None, states)))
-    check(
-        layer.library.handle.statemix_backward(
-            ctypes.byref(arguments), int(layer.recurrence.is_block)
-        )
-    )
+    run(layer.library.handle.statemix_backward, arguments, layer.recurrence)
 
 
 def _structure(

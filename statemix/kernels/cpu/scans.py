@@ -1,11 +1,12 @@
 """Calls of the compiled scans, with float32 inputs and outputs."""
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from statemix.kernels.calls import ScanCall
+from statemix.kernels.calls import Recurrence, ScanCall
 from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Library
 
@@ -16,9 +17,9 @@ __all__ = [
     "ScanGradient",
     "as_input",
     "backward",
-    "check",
     "forward",
     "pointer",
+    "run",
 ]
 
 GATES = {
@@ -60,7 +61,7 @@ def forward(library: Library, call: ScanCall) -> tuple[Tensor, Tensor]:
     h = pool.empty_like(call.x)
     final = call.empty_states()
     arguments = _structure(call, bounds, h, final)
-    check(library.handle.statemix_forward(ctypes.byref(arguments), int(call.recurrence.is_block)))
+    run(library.handle.statemix_forward, arguments, call.recurrence)
     return h, final
 
 
@@ -77,7 +78,7 @@ def backward(
     arguments = ScanGradient(
         _structure(call, bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0))
     )
-    check(library.handle.statemix_backward(ctypes.byref(arguments), int(call.recurrence.is_block)))
+    run(library.handle.statemix_backward, arguments, call.recurrence)
     return dX, dx, dh0
 
 
@@ -107,7 +108,7 @@ def pointer(x: Tensor | None) -> int | None:
     return None if x is None else x.data_ptr()
 
 
-def check(status: int) -> None:
-    """Raise an error if a library call returned one."""
-    if status != 0:
+def run(function: Any, arguments: Scan | ScanGradient, recurrence: Recurrence) -> None:
+    """Call a function of the library, and raise an error if it returns one."""
+    if function(ctypes.byref(arguments), int(recurrence.is_block)) != 0:
         raise MemoryError("The CPU kernel could not allocate scratch memory. Free some memory.")

@@ -10,14 +10,15 @@ from statemix.kernels.calls import ScanCall
 from statemix.kernels.cpu import layer, pool, scans
 from statemix.kernels.cpu.library import Library, Missing, load
 from statemix.kernels.lanes import sizes_of
-from statemix.ops.dispatch.layer_op import (
+from statemix.ops.dispatch import layer_op
+from statemix.ops.dispatch.layer_call import (
     LAYER_KERNELS,
     LayerCall,
     LayerKernel,
     find_layer_kernel,
     layer_call,
 )
-from statemix.ops.dispatch.registry import BODIES, Gradients, Pair, register_kernel
+from statemix.ops.dispatch.registry import Gradients, Pair, register_kernel
 from statemix.ops.dispatch.scans import Scans, register_scans
 from statemix.ops.segments import checked_bounds
 
@@ -59,7 +60,7 @@ def _layer_forward(library: Library) -> Callable[..., Any]:
         *call_arguments, keep = arguments
         call = layer_call(*call_arguments)
         if find_layer_kernel(call) is None:
-            return BODIES["recurrent_layer"](*arguments)
+            return layer_op.body(*arguments)
         y, final, kept = layer.forward(*_prepared(library, call), keep)
         return pool.reshaped(y, call.output_shape), final, kept.gates, kept.h, kept.entries
 
@@ -71,7 +72,7 @@ def _layer_backward(library: Library) -> Callable[..., Any]:
         *call_arguments, gates, h, entries = arguments
         call = layer_call(*call_arguments)
         if find_layer_kernel(call) is None:
-            return BODIES["recurrent_layer_backward"](dy, dfinal, *arguments)
+            return layer_op.body_backward(dy, dfinal, *arguments)
         kept = layer.Kept(gates, h, entries)
         d = layer.backward(*_prepared(library, call), _flat(dy), dfinal, kept)
         # Compiled code relies on contiguous outputs, and these may be views.

@@ -12,13 +12,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from statemix.kernels.calls import Recurrence, Weights
-from statemix.ops.dispatch.layer_op import (
-    Inputs,
-    LayerCall,
-    find_layer_kernel,
-    recurrent_layer,
-    reference,
-)
+from statemix.ops.dispatch.layer_call import Inputs, LayerCall, find_layer_kernel
+from statemix.ops.dispatch.layer_op import recurrent_layer, reference
 from statemix.ops.dispatch.registry import Pair, in_transform
 from statemix.ops.expanded import expanded_companion_scan
 from statemix.ops.gated import gated_block_scan

@@ -17,93 +17,23 @@ its last m outputs. The implementation in this file runs on every device and dty
 gates.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from statemix.kernels.calls import Recurrence, Weights
+from statemix.kernels.calls import Weights
+from statemix.ops.dispatch.layer_call import Inputs, LayerCall, find_layer_kernel, layer_call
 from statemix.ops.dispatch.registry import OPS, Pair, define_gradient, define_op, in_transform
 from statemix.ops.expanded import expanded_companion_scan
 from statemix.ops.gated import gated_block_scan
 from statemix.ops.precision import state_dtype
 from statemix.ops.segments import Sequences
 
-__all__ = [
-    "LAYER_KERNELS",
-    "Inputs",
-    "LayerCall",
-    "LayerKernel",
-    "find_layer_kernel",
-    "layer_call",
-    "recurrent_layer",
-    "reference",
-]
+__all__ = ["body", "body_backward", "recurrent_layer", "reference"]
 
 STEPS = 4096  # per chunk of the plain body, over all sequences
-
-
-class Inputs(NamedTuple):
-    """The inputs of a layer: x (B, T, d), or the rows `tokens` (B, T) of a table x (V, d)."""
-
-    x: Tensor
-    tokens: Tensor | None = None
-
-    @property
-    def steps(self) -> Tensor:
-        """A tensor whose first two axes are B and T."""
-        return self.x if self.tokens is None else self.tokens
-
-    def at(self, steps: slice) -> "Inputs":
-        """A chunk of time."""
-        if self.tokens is None:
-            return Inputs(self.x[:, steps])
-        return Inputs(self.x, self.tokens[:, steps])
-
-    def look_up(self, y: Tensor) -> Tensor:
-        """A function y of x, at every step."""
-        return y if self.tokens is None else F.embedding(self.tokens, y)
-
-
-class LayerCall(NamedTuple):
-    """One call of a layer."""
-
-    inputs: Inputs
-    weights: Weights
-    h0: Tensor | None
-    sequences: Sequences
-    gate: str
-    recurrence: Recurrence
-    read_from: int = 0
-
-    @property
-    def output_shape(self) -> tuple[int, int, int]:
-        """(B, T − read_from, d)."""
-        B, T = self.inputs.steps.shape[:2]
-        return B, T - self.read_from, self.weights.W_o.shape[0]
-
-    @property
-    def states_shape(self) -> tuple[int, int, int]:
-        """(S, n, m)."""
-        return self.sequences.count(self.inputs.steps), *self.weights.state_shape(self.recurrence)
-
-
-def layer_call(
-    x, tokens, W_g, c, W_v, W_o, h0, cu_seqlens, mask, gate, block, read_from
-) -> LayerCall:
-    """The call that the op's arguments describe."""
-    return LayerCall(
-        Inputs(x, tokens),
-        Weights(W_g, c, W_v, W_o),
-        h0,
-        Sequences(cu_seqlens, mask),
-        gate,
-        Recurrence.BLOCK if block else Recurrence.COMPANION,
-        read_from,
-    )
 
 
 def recurrent_layer(call: LayerCall, *, keep: bool) -> Pair:
@@ -133,37 +63,12 @@ def reference(call: LayerCall) -> Pair:
     return F.linear(s[:, read_from:].flatten(2), W_o), final
 
 
-@dataclass(frozen=True)
-class LayerKernel:
-    """A device's kernel for float32 layers.
-
-    The fields are its largest m, its gate functions, and the shapes of the tensors that it saves
-    for the backward pass.
-    """
-
-    max_size: int
-    gates: frozenset[str]
-    saved_shapes: Callable[[LayerCall, bool], tuple[tuple[int, ...], ...]]
-
-
-LAYER_KERNELS: dict[str, LayerKernel] = {}
-
-
-def find_layer_kernel(call: LayerCall) -> LayerKernel | None:
-    """The kernel that computes this layer, None if there is none."""
-    x = call.inputs.x
-    kernel = LAYER_KERNELS.get(x.device.type)
-    if kernel is None or x.dtype != torch.float32:
-        return None
-    return kernel if call.weights.m <= kernel.max_size and call.gate in kernel.gates else None
-
-
 def _chunk_length(steps: Tensor) -> int:
     """Steps of a chunk, so that it holds about STEPS steps of all sequences together."""
     return max(1, STEPS // max(steps.shape[0], 1))
 
 
-def _chunks(call: LayerCall) -> list[tuple[slice, slice, LayerCall]]:
+def _chunks(call: LayerCall) -> Iterator[tuple[slice, slice, LayerCall]]:
     """Cut a call into chunks along the time axis.
 
     Each chunk consists of its steps, its outputs, and the call restricted to it.
@@ -171,7 +76,6 @@ def _chunks(call: LayerCall) -> list[tuple[slice, slice, LayerCall]]:
     length = _chunk_length(call.inputs.steps)
     T = call.inputs.steps.shape[1]
     cu_seqlens, mask, _ = call.sequences
-    pieces = []
     for start in range(0, T, length):
         steps = slice(start, min(start + length, T))
         bounds = None if cu_seqlens is None else cu_seqlens.clamp(start, steps.stop) - start
@@ -182,16 +86,13 @@ def _chunks(call: LayerCall) -> list[tuple[slice, slice, LayerCall]]:
             read_from=min(max(call.read_from - start, 0), steps.stop - start),
         )
         read = slice(*(max(step - call.read_from, 0) for step in (start, steps.stop)))
-        pieces.append((steps, read, part))
-    return pieces
+        yield steps, read, part
 
 
-def _body(*arguments):
-    *call_arguments, _ = arguments
-    call = layer_call(*call_arguments)
+def body(*arguments):
+    call = layer_call(*arguments[:-1])
     x = call.inputs.x
-    dtype = state_dtype(x)
-    state = x.new_zeros(call.states_shape, dtype=dtype)
+    state = x.new_zeros(call.states_shape, dtype=state_dtype(x))
     if call.h0 is not None:
         state.copy_(call.h0)
     y = x.new_empty(call.output_shape)
@@ -203,7 +104,7 @@ def _body(*arguments):
     return y, state, state.new_empty(0), state.new_empty(0), stacked
 
 
-def _body_backward(dy, dfinal, *arguments):
+def body_backward(dy, dfinal, *arguments):
     *call_arguments, _, _, entries = arguments
     call = layer_call(*call_arguments)
     x, tokens = call.inputs
@@ -241,8 +142,7 @@ def _fake(*arguments):
 
 
 def _backward_fake(dy, dfinal, *arguments):
-    *call_arguments, _, _, _ = arguments
-    call = layer_call(*call_arguments)
+    call = layer_call(*arguments[:-3])
     x = call.inputs.x
     total = [w.new_empty(w.shape, dtype=state_dtype(w)) for w in call.weights]
     return x.new_empty(x.shape), *total, dfinal.new_empty(dfinal.shape)
@@ -253,7 +153,6 @@ def _setup_context(ctx, inputs, output):
     ctx.mark_non_differentiable(*output[2:])
     # Or torch would allocate zero gradients, as large as the gates, for outputs that have none.
     ctx.set_materialize_grads(False)
-    ctx.final = output[1].shape, output[1].dtype
     ctx.save_for_backward(*tensors, *output[2:])
 
 
@@ -263,10 +162,9 @@ def _backward(ctx, dy, dfinal, *_):
     call = layer_call(*arguments)
     inputs = tensors[:7]
     x = call.inputs.x
-    shape, dtype = ctx.final
-    if dy is None:
-        dy = x.new_zeros(call.output_shape)
-    dfinal = x.new_zeros(shape, dtype=dtype) if dfinal is None else dfinal
+    dy = x.new_zeros(call.output_shape) if dy is None else dy
+    if dfinal is None:
+        dfinal = x.new_zeros(call.states_shape, dtype=state_dtype(x))
     wanted = [i for i, y in enumerate(inputs) if y is not None and ctx.needs_input_grad[i]]
     if torch.is_grad_enabled():
         gradients = _differentiable_gradients(call, wanted, dy, dfinal)
@@ -275,11 +173,8 @@ def _backward(ctx, dy, dfinal, *_):
             dy, dfinal, *arguments, gates, h, entries
         )
         gradients = {0: dx, **dict(enumerate(others, 2))}  # tokens, input 1, have no gradient
-    each = [
-        gradients[i].to(inputs[i].dtype) if i in wanted and gradients[i] is not None else None
-        for i in range(len(inputs))
-    ]
-    return *each, *[None] * 6
+    found = {i: gradients[i].to(inputs[i].dtype) for i in wanted if gradients[i] is not None}
+    return *(found.get(i) for i in range(7)), *[None] * 6
 
 
 def _differentiable_gradients(
@@ -309,14 +204,14 @@ ARGUMENTS = (
 define_op(
     "recurrent_layer",
     f"({ARGUMENTS}, bool keep) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _body,
+    body,
     _fake,
 )
 define_op(
     "recurrent_layer_backward",
     f"(Tensor dy, Tensor dfinal, {ARGUMENTS}, Tensor gates, Tensor h, Tensor entries)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    _body_backward,
+    body_backward,
     _backward_fake,
 )
 define_gradient("recurrent_layer", _backward, _setup_context)
