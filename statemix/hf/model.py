@@ -32,9 +32,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         super().__init__(config)
         self.model = LanguageModel(config.to_lm())
         self.gradient_checkpointing = False
-        for (
-            parameter
-        ) in self.model.parameters():  # initialised above, unless weights will be loaded
+        for parameter in self.model.parameters():  # initialised above, or about to be loaded
             parameter._is_hf_initialized = not parameter.is_meta
         self.post_init()
 
@@ -105,24 +103,20 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             cu_seq_lens_q = _bounds_of(position_ids)
         cache = self.open_cache(past_key_values, use_cache, cu_seq_lens_q)
         mask = _read_mask(attention_mask, x)
-        wanted = output_hidden_states or (
-            output_hidden_states is None and self.config.output_hidden_states
-        )
+        default = self.config.output_hidden_states
+        wanted = default if output_hidden_states is None else output_hidden_states
         hidden = [x]
-        steps_to_keep = (
-            max(ROLLBACK, logits_to_keep) if isinstance(logits_to_keep, int) else ROLLBACK
-        )
+        keep = max(ROLLBACK, logits_to_keep) if isinstance(logits_to_keep, int) else ROLLBACK
         for index, block in enumerate(self.model.blocks):
-            x = self.run(cast(LMBlock, block), index, x, cache, cu_seq_lens_q, mask, steps_to_keep)
+            x = self.run(cast(LMBlock, block), index, x, cache, cu_seq_lens_q, mask, keep)
             hidden = [*hidden, x] if wanted else hidden
         x = self.model.norm(x)
         loss, logits = self.score(x, labels, logits_to_keep, cu_seq_lens_q, num_items_in_batch)
-        states = (*hidden[:-1], x) if wanted else None
         return CausalLMOutputWithPast(
             loss=cast(Any, loss),
             logits=cast(Any, logits),
             past_key_values=cache,
-            hidden_states=cast(Any, states),
+            hidden_states=cast(Any, (*hidden[:-1], x) if wanted else None),
         )
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
@@ -131,11 +125,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             raise ValueError(
                 "The model needs either `input_ids` or `inputs_embeds`, got both or neither."
             )
-        if inputs_embeds is not None:
-            return inputs_embeds
-        check_tokens(
-            "input_ids", cast(Tensor, input_ids), "(B, T)", self.model.embedding.num_embeddings
-        )
+        if input_ids is None:
+            return cast(Tensor, inputs_embeds)
+        check_tokens("input_ids", input_ids, "(B, T)", self.model.embedding.num_embeddings)
         return self.model.embedding(input_ids)
 
     def open_cache(
@@ -187,13 +179,10 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         items: Tensor | int | None,
     ) -> tuple[Tensor | None, Tensor | None]:
         """Loss and logits; no logits if `chunked_loss` is set."""
-        every = isinstance(logits_to_keep, int) and logits_to_keep == 0
         if labels is None:
-            kept = (
-                slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-            )
-            return None, self.model.head(x if every else x[:, kept])
-        if not every:
+            last = isinstance(logits_to_keep, int)
+            return None, self.model.head(x[:, -logits_to_keep:] if last else x[:, logits_to_keep])
+        if not isinstance(logits_to_keep, int) or logits_to_keep != 0:
             raise ValueError(
                 "A loss needs the logits of all steps: "
                 f"`logits_to_keep` must be 0 with `labels`, got {logits_to_keep}."

@@ -208,20 +208,17 @@ def _resized(module: nn.Module, n: int) -> nn.Module:
     if isinstance(module, SwiGLU):
         return SwiGLU(module.W_1.in_features, n).to(module.W_1.weight)
     unit = cast(BDLRU | HLRU, module)
-    options: dict[str, Any] = {
-        "gate": unit.gate,
-        "selectivity": unit.selectivity,
-        "save_memory": unit.save_memory,
-    }
-    options |= {"form": unit.form} if isinstance(unit, HLRU) else {}
-    weight = unit.W_v.weight
+    options: dict[str, Any] = {"form": unit.form} if isinstance(unit, HLRU) else {}
     part = type(unit)(
         unit.d_model,
         n,
         unit.state_shape[1],
+        gate=unit.gate,
+        selectivity=unit.selectivity,
+        save_memory=unit.save_memory,
         learn_initial_state=unit.h0 is not None,
-        device=weight.device,
-        dtype=weight.dtype,
+        device=unit.W_v.weight.device,
+        dtype=unit.W_v.weight.dtype,
         **options,
     )
     part.context = unit.context

@@ -86,11 +86,10 @@ class Store:
                 raise self._not_written(error) from error
         dist.barrier()
         writer = HuggingFaceStorageWriter(str(part), save_distributed=True)
-        tensors = _tensors_of(model, optimiser)
-        written = cast(
-            Future[Any], async_save(tensors, storage_writer=writer, process_group=self.group)
+        written = async_save(
+            _tensors_of(model, optimiser), storage_writer=writer, process_group=self.group
         )
-        self.writing = _then(written, lambda: self._publish(part, path))
+        self.writing = _then(cast(Future[Any], written), lambda: self._publish(part, path))
 
     def _publish(self, part: Path, path: Path) -> None:
         """Give a complete checkpoint its final name; remove old ones and those of killed runs."""

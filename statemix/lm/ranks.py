@@ -89,19 +89,18 @@ class Ranks:
 def ranks_of(execution: Execution) -> Iterator[Ranks]:
     """Join the ranks that torchrun started, or form a group of one; leave it at the end."""
     joined = not dist.is_initialized()
+    limit = timedelta(seconds=execution.timeout)
     if joined:
-        _join(execution.timeout)
+        _join(limit)
     try:
         size = dist.get_world_size()
         if size % execution.context:
             raise ValueError(
                 f"The number of ranks, {size}, must be a multiple of --context {execution.context}."
             )
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        device = torch.device("cuda", _local_rank()) if kind == "cuda" else torch.device("cpu")
+        device = _own_device()
         shape = (size // execution.context, execution.context)
-        grid = init_device_mesh(kind, shape, mesh_dim_names=("data", "context"))
-        limit = timedelta(seconds=execution.timeout)
+        grid = init_device_mesh(device.type, shape, mesh_dim_names=("data", "context"))
         saving = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=limit))
         yield Ranks(device, grid, saving)
     finally:
@@ -109,13 +108,12 @@ def ranks_of(execution: Execution) -> Iterator[Ranks]:
             dist.destroy_process_group()
 
 
-def _join(timeout: float) -> None:
+def _join(limit: timedelta) -> None:
     """Form a group with the ranks that the environment describes, or a group of one."""
     backend = "gloo"
-    limit = timedelta(seconds=timeout)
     if torch.cuda.is_available():
         backend = "cpu:gloo,cuda:nccl"
-        torch.cuda.set_device(_local_rank())
+        torch.cuda.set_device(_own_device())
     if "RANK" in os.environ:
         dist.init_process_group(backend, timeout=limit)
     else:
@@ -123,9 +121,11 @@ def _join(timeout: float) -> None:
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=limit)
 
 
-def _local_rank() -> int:
-    """The index of this process on its machine, which is that of its GPU."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+def _own_device() -> torch.device:
+    """The GPU whose index is that of this process on its machine, or the CPU."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 class Scored(nn.Module):
@@ -157,12 +157,9 @@ def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) ->
     if execution.parallel == "ddp":
         return DistributedDataParallel(scored)
     everyone = init_device_mesh(ranks.device.type, (ranks.size,))
-    policy = MixedPrecisionPolicy()
-    if bf16:
-        policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    for block in model.blocks:
-        fully_shard(block, mesh=everyone, mp_policy=policy)
-    fully_shard(scored, mesh=everyone, mp_policy=policy)
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
+    for module in (*model.blocks, scored):
+        fully_shard(module, mesh=everyone, mp_policy=policy)
     return scored
 
 

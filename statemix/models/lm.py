@@ -203,14 +203,17 @@ def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
         raise ValueError(
             f"`{name}` must have the axes {axes}, got the shape {tuple(tokens.shape)}."
         )
-    if torch.compiler.is_compiling() or tokens.device.type != "cpu" or tokens.numel() == 0:
-        return
-    least = tokens.min().item()
-    most = tokens.max().item()
+    if tokens.device.type == "cpu" and tokens.numel() > 0 and not torch.compiler.is_compiling():
+        _check_range(tokens, vocab)
+
+
+def _check_range(tokens: Tensor, vocab: int) -> None:
+    """Raise an error unless tokens are in 0 .. vocab − 1."""
+    least, most = (int(token) for token in tokens.aminmax())
     if least < 0 or most >= vocab:
-        wrong = least if least < 0 else most
         raise ValueError(
-            f"A token id must be in 0 .. {vocab - 1}, the model's vocabulary, got {wrong}. "
+            f"A token id must be in 0 .. {vocab - 1}, the model's vocabulary, "
+            f"got {least if least < 0 else most}. "
             "Use the tokenizer that the model was trained with."
         )
 
