@@ -12,6 +12,7 @@ from statemix.tasks import Task
 __all__ = ["collect_eigenvalues"]
 
 
+@torch.no_grad()
 def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 64) -> list[Tensor]:
     """Eigenvalues (B, T, n, m) of each BD-LRU and H-LRU of a tagger, on `count` new sequences.
 
@@ -19,18 +20,16 @@ def collect_eigenvalues(model: nn.Module, task: Task, length: int, count: int = 
     """
     if not isinstance(model, Tagger):
         return []
-    inputs: list[Tensor] = []
-    mixers = [block.mixer for block in model.blocks if isinstance(block.mixer, BDLRU | HLRU)]
+    found: list[Tensor] = []
     handles = [
-        mixer.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
-        for mixer in mixers
+        block.mixer.register_forward_pre_hook(
+            lambda mixer, arguments: found.append(eigenvalues(transitions(mixer, arguments[0])))
+        )
+        for block in model.blocks
+        if isinstance(block.mixer, BDLRU | HLRU)
     ]
     tokens = torch.from_numpy(task.examples(count, length, np.random.default_rng(0)).inputs)
-    with torch.no_grad():
-        model(tokens)
-        found = [
-            eigenvalues(transitions(mixer, x)) for mixer, x in zip(mixers, inputs, strict=True)
-        ]
+    model(tokens)
     for handle in handles:
         handle.remove()
     return found

@@ -8,6 +8,7 @@ in turns, so that other load on the machine affects all of them alike.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -46,21 +47,17 @@ def measure(preset: str, config: DecodeConfig) -> tuple[list[Row], list[Row]]:
     """Times and memory of one model with random weights."""
     torch.manual_seed(0)
     model = LanguageModel(find_preset(preset)).eval()
-    places = {0: _Place(torch.zeros(1, dtype=torch.long), None, 0.0)}
-    for position in sorted(config.positions):
-        last = max(places)
-        places[position] = _write(model, places[last], position - last)
-    del places[0]
-    first = f"token {min(places):,}"
+    place = _Place(torch.zeros(1, dtype=torch.long), None, 0.0)
+    places = {}
+    for last, position in pairwise([0, *sorted(config.positions)]):
+        place = places[f"token {position:,}"] = _write(model, place, position - last)
+    first, *_ = places
     entrants: dict[str, Callable[[], object]] = {
-        f"token {position:,}": partial(_write, model, place, config.tokens)
-        for position, place in places.items()
+        name: partial(_write, model, place, config.tokens) for name, place in places.items()
     }
     contest = Contest("decode", f"{preset}, {config.tokens} tokens", first, entrants)
-    least = places[min(places)].peak
     memory = []
-    for position, place in places.items():
-        ratio = place.peak / least
-        name = f"token {position:,}"
+    for name, place in places.items():
+        ratio = place.peak / places[first].peak
         memory.append(Row("decode", preset, name, 1, place.peak, "MiB", first, ratio, 1))
     return hold(contest, config.rounds), memory

@@ -52,11 +52,10 @@ def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
     if same_length and not (reset and any(len(piece.starts) for piece in pieces)):
         return Batch(tokens, targets, None)
     bounds = [0]
-    end = 0
     for piece, length in zip(pieces, lengths, strict=True):
-        bounds += [end + int(start) for start in piece.starts] if reset else []
-        end += length
-        bounds.append(end)
+        begin = bounds[-1]
+        bounds += [begin + int(start) for start in piece.starts] if reset else []
+        bounds.append(begin + length)
     return Batch(tokens.reshape(1, -1), targets.reshape(1, -1), torch.tensor(bounds))
 
 

@@ -172,13 +172,13 @@ def _reporting_damage(
 def _read_columns(path: Path, field: str) -> Iterator[str]:
     """Read one document per row of a Parquet file, in batches of rows."""
     try:
-        import pyarrow.lib
         from pyarrow import parquet
+        from pyarrow.lib import ArrowException
     except ImportError as error:
         raise ValueError(f"Reading {path} needs pyarrow: pip install 'statemix[lm]'") from error
     try:
         file = parquet.ParquetFile(path)
-    except (pyarrow.lib.ArrowException, OSError) as error:
+    except (ArrowException, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file, or was cut short: {error}") from error
     if field not in file.schema_arrow.names:
         raise ValueError(
@@ -186,9 +186,7 @@ def _read_columns(path: Path, field: str) -> Iterator[str]:
             "Choose one with --field."
         )
     rows = (row for batch in file.iter_batches(columns=[field]) for row in batch.to_pylist())
-    for row in _reporting_damage(
-        rows, path, (pyarrow.lib.ArrowException, OSError, UnicodeDecodeError)
-    ):
+    for row in _reporting_damage(rows, path, (ArrowException, OSError, UnicodeDecodeError)):
         yield _text_of(row, field, str(path))
 
 

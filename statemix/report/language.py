@@ -201,8 +201,7 @@ def _draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
         if points:
             m, perplexity, spread = zip(*points, strict=True)
             axis.errorbar(m, perplexity, spread, linestyle=style, capsize=2, label=_KINDS[mixer])
-    others = [run for run in best if run.m is None]
-    for i, run in enumerate(others):
+    for i, run in enumerate(run for run in best if run.m is None):
         axis.axhline(run.perplexity, color=f"C{i + 2}", linestyle=":", label=run.label)
     axis.set(xlabel="block size or order m", ylabel="best validation perplexity", xscale="log")
     ticks = sorted({run.m for run in best if run.m is not None})

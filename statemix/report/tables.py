@@ -144,14 +144,12 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
 def coverage(neighbours: list[Neighbour]) -> str:
     """Summarise how many of the paper's numbers we have measured, and how many of those agree."""
     measured = [n for n in neighbours if n.difference is not None]
-    close = [n for n in measured if abs(n.difference or 0.0) <= _CLOSE]
+    close = sum(abs(n.difference or 0.0) <= _CLOSE for n in measured)
     lines = []
     for table, grid in grids(neighbours).items():
         have = sum(n.accuracy is not None for n in grid.values())
-        unprinted = sum(not n.paper.printed for n in grid.values())
-        note = (
-            f", {unprinted} of which are commented out in the paper's source" if unprinted else ""
-        )
+        hidden = sum(not n.paper.printed for n in grid.values())
+        note = f", {hidden} of which are commented out in the paper's source" if hidden else ""
         lines.append(f"{table}: {have} of {len(grid)} measured{note}")
     once = sum(n.runs == 1 for n in measured if n.paper.column != "overall")
     lines.append(
@@ -160,7 +158,7 @@ def coverage(neighbours: list[Neighbour]) -> str:
     )
     lines.append(
         f"{len(measured)} of the paper's {len(neighbours)} values have a measured neighbour; "
-        f"{len(close)} of those agree within {_CLOSE}."
+        f"{close} of those agree within {_CLOSE}."
     )
     return "\n".join(lines)
 

@@ -156,22 +156,15 @@ def commit() -> str:
     """
     place = Path(__file__).parent
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "--short=12", "HEAD"],
-            cwd=place,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
-        changes = subprocess.run(
-            ["git", "status", "--porcelain", "."],
-            cwd=place.parent,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
-        )
+        head = _git(place, "rev-parse", "--short=12", "HEAD")
+        changes = _git(place.parent, "status", "--porcelain", ".")
     except (OSError, subprocess.SubprocessError):
         return f"version {__version__}"
-    return head.stdout.strip() + ("+" if changes.stdout.strip() else "")
+    return head + ("+" if changes else "")
+
+
+def _git(place: Path, *arguments: str) -> str:
+    """What git prints in the directory `place`."""
+    return subprocess.run(
+        ["git", *arguments], cwd=place, capture_output=True, text=True, check=True, timeout=10
+    ).stdout.strip()

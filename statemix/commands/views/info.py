@@ -36,21 +36,28 @@ def print_info(*, as_json: bool) -> None:
     if as_json:
         print(json.dumps(asdict(info), indent=2))
         return
-    facts = Table(show_header=False, box=None)
-    for name, value in info.versions.items():
-        facts.add_row(name, value)
-    for name, count in info.threads.items():
-        facts.add_row(f"{name} threads", str(count))
-    facts.add_row("devices", ", ".join(info.devices))
-    facts.add_row("CPU library", info.cpu_library)
-    facts.add_row("GPU kernels", info.gpu_kernels)
     kernels = Table("scan", "device", "computed by", "because")
     kernels.columns[0].no_wrap = True
     for choice in info.kernels:
         kernels.add_row(choice.op, choice.device, choice.kernel, choice.why)
     console = make_console()
-    console.print(facts)
+    console.print(_facts(info))
     console.print(kernels)
+
+
+def _facts(info: _Info) -> Table:
+    """Everything but the kernels, one fact per row."""
+    facts = Table(show_header=False, box=None)
+    rows = {
+        **info.versions,
+        **{f"{name} threads": str(count) for name, count in info.threads.items()},
+        "devices": ", ".join(info.devices),
+        "CPU library": info.cpu_library,
+        "GPU kernels": info.gpu_kernels,
+    }
+    for name, value in rows.items():
+        facts.add_row(name, value)
+    return facts
 
 
 def _collect() -> _Info:

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
@@ -43,7 +44,9 @@ def print_perplexity(
     make_console().print(table)
     _print_summary(result, trained, length)
     if out is not None:
-        _write_line(out, directory, texts, length, trained, result)
+        line = _line_of(directory, texts, length, trained, result)
+        with out.open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def measure_texts(
@@ -82,16 +85,11 @@ def _print_summary(result: Perplexity, trained: int, length: int) -> None:
         )
 
 
-def _write_line(
-    out: Path,
-    directory: Path,
-    texts: tuple[Path, ...],
-    length: int,
-    trained: int,
-    result: Perplexity,
-) -> None:
-    """Append the measurement to a JSON lines file."""
-    line = {
+def _line_of(
+    directory: Path, texts: tuple[Path, ...], length: int, trained: int, result: Perplexity
+) -> dict[str, Any]:
+    """The measurement as a line of a JSON lines file."""
+    return {
         "model": str(directory),
         "texts": [str(path) for path in texts],
         "length": length,
@@ -103,5 +101,3 @@ def _write_line(
             for a, b in result.spans()
         ],
     }
-    with out.open("a") as file:
-        file.write(json.dumps(line) + "\n")
