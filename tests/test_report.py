@@ -482,3 +482,20 @@ def test_report_draws_language_models(language, clone, monkeypatch):
     assert "Language models of about two million parameters" in page
     assert "data:image/svg+xml;base64," in page
     assert "Throughput" not in page  # no throughput was measured
+
+
+def test_certificates_are_counted(tmp_path):
+    """Two of three runs are proved, one of them with another readout."""
+    experiments = tmp_path / "experiments"
+    experiments.mkdir()
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    shutil.copy(Path(__file__).parents[1] / "experiments" / "certified.py", experiments)
+    cells = load_places(experiments / "certified.py")[:3]
+    proof = {"holds": True, "blocks": [2], "slack": 1.5, "refitted": False}
+    found = [proof, {**proof, "blocks": [5], "slack": 0.25, "refitted": True}, {"holds": False}]
+    for cell, certificate in zip(cells, found, strict=True):
+        ledger.append(entry(cell.config, 1.0, 1.0, measured=certificate))
+    document = tmp_path / "document.md"
+    document.write_text("<!-- certificates certified -->\n<!-- end -->\n")
+    update_documents(experiments, ledger.path, (document,))
+    assert "| BD-LRU m3 | s3 | 2 of 3 | 1 | 2–5 | 0.25 |" in document.read_text()

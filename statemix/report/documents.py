@@ -4,6 +4,7 @@
 <!-- runs fig_seeds -->          the places of an experiment: runs, mean, spread, best, time
 <!-- lengths tracking_s5 -->     the accuracy of the worst seed at each measured length
 <!-- within table_chomsky -->    accuracy at the test length, and over all training lengths
+<!-- certificates certified --> what was proved about the runs of each place
 <!-- coverage -->                how many of the paper's values we have measured
 <!-- furthest -->                the largest differences from the paper
 <!-- language a -->              a panel of the paper's figure on language
@@ -84,6 +85,24 @@ def _within_table(places: list[Place], found: list[Neighbour]) -> str:
     return markdown_table(columns, rows)
 
 
+def _certificates_table(places: list[Place]) -> str:
+    """A table of how many runs of each place were proved right at every length."""
+    rows = []
+    for place in places:
+        entries = [entry for measured in place.measured for entry in measured.entries]
+        certificates = [result_of(entry).get("measured", {}) for entry in entries]
+        proved = [found for found in certificates if found.get("holds")]
+        blocks = sorted(found["blocks"][0] for found in proved)
+        slack = min((found["slack"] for found in proved), default=math.nan)
+        seconds = statistics.median(result_of(entry)["cpu_seconds"] for entry in entries)
+        kept = f"{blocks[0]}–{blocks[-1]}" if blocks else "–"
+        refitted = sum(found["refitted"] for found in proved)
+        numbers = (f"{len(proved)} of {len(entries)}", str(refitted), kept, f"{slack:.2f}")
+        rows.append((place.row, place.column, *numbers, f"{seconds:.0f}"))
+    columns = ("proved", "of these refitted", "blocks", "smallest slack", "median CPU s")
+    return markdown_table(("model", "task", *columns), rows)
+
+
 def _curve_of(entry: Entry) -> dict[str, float]:
     return result_of(entry).get("measured", {}).get("by_length", {})
 
@@ -98,6 +117,7 @@ def _render(
         "runs": lambda: _runs_table(own),
         "lengths": lambda: _lengths_table(own),
         "within": lambda: _within_table(own, found),
+        "certificates": lambda: _certificates_table([place for place in own if place.measured]),
     }
     tables = grids(found)
     if kind in kinds and own:
@@ -116,6 +136,7 @@ def _render(
         "runs <experiment>",
         "lengths <experiment>",
         "within <experiment>",
+        "certificates <experiment>",
     ]
     raise ValueError(f"Unknown region {name!r} in a document. Available: {', '.join(known)}.")
 
