@@ -536,3 +536,28 @@ def test_the_published_channel_mixers():
     cubic = math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)
     expected = (0.5 * inner * (1 + torch.tanh(cubic))) @ mlp.W_2.weight.T
     torch.testing.assert_close(mlp(x), expected)
+
+
+@pytest.mark.parametrize("selectivity", ["full", "none"])
+def test_the_newest_value_of_each_channel_can_be_the_output(selectivity):
+    """The published non-selective layer: h[t] = Σ_i a_i h[t-i] + a_0 v[t] is the output."""
+    layer = HLRU(5, 5, 3, readout="newest", selectivity=selectivity).double()
+    x = torch.randn(2, 9, 5).double()
+    y, _ = layer(x)
+    w = normalise(layer.W_g(x).unflatten(-1, (5, 4)))
+    v = layer.W_v(x)
+    h = torch.zeros(2, 3 + 9, 5).double()
+    for t in range(9):
+        past = torch.stack([h[:, 2 + t - i] for i in range(3)], -1)
+        h[:, 3 + t] = (w[:, t, :, :3] * past).sum(-1) + w[:, t, :, 3] * v[:, t]
+    torch.testing.assert_close(y, h[:, 3:], rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(layer(x, read_from=4)[0], y[:, 4:])
+    stepped, _ = layer.step(x[:, 0])
+    torch.testing.assert_close(stepped, y[:, 0])
+    assert "W_o" not in dict(layer.named_parameters())
+    assert layer.trace(x)[1].shape == (2, 9, 5, 3)
+
+
+def test_the_newest_value_needs_as_many_channels_as_the_width():
+    with pytest.raises(ValueError, match="The readout 'newest' needs as many channels as d_model"):
+        HLRU(5, 4, 3, readout="newest")

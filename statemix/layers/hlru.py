@@ -1,10 +1,11 @@
 """The higher-order linear recurrent unit."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
@@ -17,6 +18,20 @@ from statemix.ops.segments import Sequences
 from statemix.types import BlockValues, Mask, SequenceBounds, States
 
 __all__ = ["HLRU"]
+
+
+class Newest(nn.Module):
+    """The newest of each channel's m values: (.., n · m) to (.., n)."""
+
+    def __init__(self, m: int) -> None:
+        super().__init__()
+        self.m = m
+
+    def reset_parameters(self) -> None:
+        """Do nothing: there are none."""
+
+    def forward(self, s: Float[Tensor, "*batch nm"]) -> Float[Tensor, "*batch n"]:
+        return s.unflatten(-1, (-1, self.m))[..., 0]
 
 
 @register_mixer("hlru")
@@ -39,6 +54,8 @@ class HLRU(LinearRecurrentUnit):
         selectivity: how much of the input the gates see: "full", "pointwise" or "none".
         form: "controller" is the recurrence above. "observer" transposes its companion matrix: a
             different model without the bound, for weights that were trained in that form.
+        readout: "all" reads the last m values of every channel through W_o. "newest" returns the
+            newest value of each of d_model channels, as the published non-selective layer does.
         init: how the gates start: "paper", "select", "hold", or the fields of a `GateInit`.
         learn_initial_state: start from a learned h0 instead of zero if no state is given.
         save_memory: recompute the gates in the backward pass, in chunks along the time axis,
@@ -58,6 +75,7 @@ class HLRU(LinearRecurrentUnit):
         gate: str = "softmax",
         selectivity: str = "full",
         form: str = "controller",
+        readout: str = "all",
         init: str | Mapping[str, float] = "paper",
         learn_initial_state: bool = False,
         save_memory: bool = False,
@@ -66,6 +84,12 @@ class HLRU(LinearRecurrentUnit):
     ) -> None:
         check_sizes({"d_model": d_model, "n_channels": n_channels, "order": order})
         check_choice("form", form, FORMS)
+        check_choice("readout", readout, ("all", "newest"))
+        if readout == "newest" and n_channels != d_model:
+            raise ValueError(
+                f"The readout 'newest' needs as many channels as d_model = {d_model}, "
+                f"got {n_channels}."
+            )
         if save_memory and form != "controller":
             raise ValueError(f"`save_memory` needs the form 'controller', got {form!r}.")
         super().__init__(
@@ -81,6 +105,9 @@ class HLRU(LinearRecurrentUnit):
             dtype=dtype,
         )
         self.form = form
+        if readout == "newest":
+            newest: Any = Newest(order)
+            self.W_o = newest
 
     def forward(
         self,
