@@ -8,6 +8,7 @@ import tyro
 
 from statemix import __version__
 from statemix.commands.bench import Bench
+from statemix.commands.certify import Certify
 from statemix.commands.demo import Demo
 from statemix.commands.eval import Eval
 from statemix.commands.info import Info
@@ -15,6 +16,7 @@ from statemix.commands.inspect import Inspect
 from statemix.commands.lm import LM
 from statemix.commands.report import Report
 from statemix.commands.sweep import Sweep
+from statemix.commands.tasks import Tasks
 from statemix.commands.train import Train
 
 __all__ = ["main"]
@@ -24,10 +26,12 @@ _Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Eval, tyro.conf.subcommand("eval")]
+    | Annotated[Certify, tyro.conf.subcommand("certify")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[LM, tyro.conf.subcommand("lm")]
+    | Annotated[Tasks, tyro.conf.subcommand("tasks")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
