@@ -14,6 +14,9 @@ from statemix.analysis.automata import (
     to_dot,
     to_json,
 )
+from statemix.analysis.automata.bounds import lower_bound
+from statemix.analysis.automata.cliques import clique_bound
+from statemix.analysis.automata.subsets import Letters, generate
 from statemix.tasks import IGNORE, find_task
 from statemix.tasks.answers import add_empty
 from statemix.tasks.arithmetic import sums_machine
@@ -147,7 +150,7 @@ def test_smallest_blocks_of_tasks(name, options, size):
     check_families(minimise(find_task(name, options).automaton), found)
 
 
-@pytest.mark.parametrize(("modulus", "lower", "upper"), [(2, 4, 4), (3, 9, 9), (5, 5, 25)])
+@pytest.mark.parametrize(("modulus", "lower", "upper"), [(2, 4, 4), (3, 9, 9), (5, 25, 25)])
 def test_smallest_blocks_of_sums(modulus, lower, upper):
     found = smallest_block(sums(modulus))
     assert (found.lower, found.upper) == (lower, upper)
@@ -259,6 +262,22 @@ def test_bounds_hold_if_letters_are_missing_here_and_there():
         check_families(minimal, found)
         exact += found.is_exact
     assert exact > 10
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+def test_bounds_from_below(missing):
+    rng = np.random.default_rng(4)
+    sizes = []
+    for _ in range(60):
+        minimal = minimise(random_automaton(rng, 4, 2, missing))
+        if minimal.states == 1:
+            continue
+        step, words = generate(minimal.step)
+        found = clique_bound(step), lower_bound(Letters(step, np.zeros(minimal.states), words))
+        assert max(found) <= by_all_families(minimal)
+        sizes.append(found)
+    assert max(np.ptp(sizes, axis=0)) > 2
+    assert (np.max(sizes, axis=0) > 1).all()
 
 
 def test_one_state_needs_no_block():

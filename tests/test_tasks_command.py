@@ -23,7 +23,7 @@ def test_the_table_lists_all_tasks(capsys):
     assert table["s5"] == ["120", "120", "every step", "120", "5"]
     assert table["s6"] == ["720", "720", "every step", "720", "skipped"]
     assert table["even_pairs"] == ["3", "2", "once", "5", "2"]
-    assert table["mod_arith"] == ["9", "5", "once", "50", "5 to 25"]
+    assert table["mod_arith"] == ["9", "5", "once", "50", "25"]
     assert table["recall"] == ["16", "16", "several"]
     assert "d12" in table
     assert "largest power of a prime" in printed
@@ -36,6 +36,8 @@ def test_named_tasks_take_options(capsys):
     assert "mod_arith" not in table
     main(["tasks", "random_automaton", "--task-options", "states=40", "letters=3"])
     assert re.fullmatch(r"at least \d+", rows(capsys.readouterr().out)["random_automaton"][-1])
+    main(["tasks", "permutation_reset", "--task-options", "states=40"])
+    assert rows(capsys.readouterr().out)["permutation_reset"][-1] == "31 to 40"
 
 
 def test_dot_prints_the_minimised_automaton(capsys):

@@ -22,7 +22,7 @@ class Tasks:
     states: those of the smallest automaton that gives the answers, if the task has one.
 
     block: the smallest block size m with which a layer can track the states for any length, if its
-    gates only copy and its slots hold functions of the state. "5 to 25" are bounds, "at least 8" a
+    gates only copy and its slots hold functions of the state. "31 to 40" are bounds, "at least 8" a
     bound from below. docs/automata.md has the theorem and its proof.
 
     Examples: `statemix tasks`, `statemix tasks s5 cycle_nav`,

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from statemix.analysis.automata.bounds import lower_bound, upper_bound
+from statemix.analysis.automata.cliques import clique_bound
 from statemix.analysis.automata.exact import all_costs, is_small
 from statemix.analysis.automata.minimal import minimise
 from statemix.analysis.automata.subsets import (
@@ -84,6 +85,8 @@ def _solve(automaton: Automaton, wanted: int) -> BlockSize:
         better = separate(all_costs(letters, upper - 1), sort, wanted)
         upper, chosen = (upper, chosen) if better is None else better
         lower = upper
+    if lower < upper:
+        lower = max(lower, clique_bound(letters.step))
     return BlockSize(lower, upper, _families(letters, chosen, upper, wanted))
 
 
@@ -100,7 +103,8 @@ def _solve_partial(automaton: Automaton) -> BlockSize:
     total = np.vstack([np.where(step == NO_STEP, states, step), sink])
     more = _solve(Automaton(total, np.vstack([answer, answer[:1]])), states)
     words, _ = generate(step)
-    lower = max(fewer.lower, lower_bound(Letters(words, np.zeros(states, dtype=np.int64))))
+    every = Letters(words, np.zeros(states, dtype=np.int64))
+    lower = max(fewer.lower, lower_bound(every), clique_bound(words))
     families = tuple(tuple(each - {states} for each in family) for family in more.families)
     return BlockSize(lower, more.upper, families)
 
