@@ -57,6 +57,8 @@ def consistent_blocks(model: Tagger, automaton: Automaton) -> Bool[Tensor, " n"]
     reached[[automaton.start, *(target for _, _, target in _tree(automaton))]] = True
     for letter in range(automaton.letters):
         goes = torch.from_numpy(automaton.step[:, letter] != NO_STEP) & reached
+        if not goes.any():
+            continue
         targets = torch.from_numpy(automaton.step[:, letter])[goes]
         after = _act(model, torch.full((int(goes.sum()),), letter), found[goes])
         consistent &= (after == found[targets]).all(2).all(0)
@@ -87,8 +89,16 @@ def keep_blocks(mixer: BDLRU, kept: Bool[Tensor, " n"] | Int[Tensor, " k"]) -> B
     if len(index):
         smaller.load_state_dict({name: x.detach().clone() for name, x in parts.items()})
     else:
-        nn.init.zeros_(smaller.W_o.weight)
+        _silence(smaller)
     return smaller
+
+
+@torch.no_grad()
+def _silence(mixer: BDLRU) -> None:
+    """Let a layer load zeros at every step, and let the readout see none of them."""
+    for weight in mixer.parameters():
+        weight.zero_()
+    cast(nn.Linear, mixer.W_g).bias.view(mixer.gate_shape)[..., -1] = 1.0
 
 
 def _after_bos(model: Tagger) -> Float[Tensor, "n m"]:

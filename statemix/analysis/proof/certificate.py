@@ -22,7 +22,7 @@ from statemix.models import Tagger
 from statemix.models.tagger import Block
 from statemix.tasks.automaton import Automaton
 
-__all__ = ["UNITS", "Certificate", "certify", "compact"]
+__all__ = ["UNITS", "Certificate", "certify", "check_fits", "compact", "with_mixers"]
 
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 
@@ -82,8 +82,8 @@ def certify(
         limit: give up after this many pairs.
     """
     check_provable(model)
+    check_fits(cast(Tagger, model), automaton)
     small = compact(cast(Tagger, model))
-    _check_letters(small, automaton)
     found = walk(small, automaton, limit)
     blocks = tuple(int(live_blocks(mixer).sum()) for mixer in mixers_of(small))
     margins = _margins(small, automaton, found, UNITS[dtype])
@@ -102,11 +102,18 @@ def certify(
     )
 
 
-def _check_letters(model: Tagger, automaton: Automaton) -> None:
+def check_fits(model: Tagger, automaton: Automaton) -> None:
+    """Raise an error unless the model reads the automaton's letters and has its answers."""
     if _vocab(model) != automaton.letters:
         raise ValueError(
             f"The model reads {_vocab(model)} tokens, but the automaton has {automaton.letters} "
             "letters. Certify it with the automaton of the task that it was trained on."
+        )
+    if automaton.answer.max() >= model.head.out_features:
+        raise ValueError(
+            f"The model has {model.head.out_features} classes, but the automaton answers up to "
+            f"{automaton.answer.max()}. "
+            "Certify it with the automaton of the task that it was trained on."
         )
 
 
@@ -139,7 +146,11 @@ def _scan(
 ) -> tuple[_Margins, list[Float[Tensor, "n m"]]]:
     """One pass over all transitions: margins, and the largest errors of loaded values."""
     result = _Margins()
-    loaded = _errors_of_bos(model, errors, unit)
+    loaded = errors
+    if model.config.bos:
+        first = _step_bos(model, errors, unit)
+        result.gates = first.gate_margin.min().item()
+        loaded = [x[0] for x in first.loaded]
     for pairs, letters, states in found.transitions(automaton):
         stepped = step(model, letters, states, errors, unit)
         loaded = [torch.maximum(a, b.amax(0)) for a, b in zip(loaded, stepped.loaded, strict=True)]
@@ -148,12 +159,10 @@ def _scan(
     return result, loaded
 
 
-def _errors_of_bos(model: Tagger, errors: list[Tensor], unit: float) -> list[Tensor]:
-    """The errors of what the first step may load."""
-    if not model.config.bos:
-        return errors
+def _step_bos(model: Tagger, errors: list[Tensor], unit: float) -> Stepped:
+    """The step that reads BOS."""
     bos = torch.tensor([model.embedding.num_embeddings - 1])
-    return [x[0] for x in step(model, bos, initial_states(model), errors, unit).loaded]
+    return step(model, bos, initial_states(model), errors, unit)
 
 
 def _compare(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 __all__ = ["Bounded", "add", "layer_norm", "linear"]
 
 _SAFETY = 2.0
+_LARGEST = 2.0**50  # squares of larger numbers may overflow in float32
 
 
 class Bounded(NamedTuple):
@@ -36,11 +37,18 @@ def add(x: Bounded, y: Bounded, unit: float) -> Bounded:
     return Bounded(total, error + _SAFETY * unit * (total.abs() + error))
 
 
+def _check_range(size: Tensor) -> None:
+    """Raise an error unless float32 can hold sums and squares of such numbers."""
+    if size.numel() and not size.max() <= _LARGEST:
+        raise FloatingPointError("Numbers in the model are so large that they may overflow.")
+
+
 def linear(layer: nn.Linear, x: Bounded, unit: float) -> Bounded:
     """W x + c."""
     W = layer.weight.double()
     c = 0.0 if layer.bias is None else layer.bias.double()
     size = (x.value.abs() + x.error) @ W.abs().T + (0.0 if layer.bias is None else c.abs())
+    _check_range(size)
     spread = x.error @ W.abs().T
     return Bounded(x.value @ W.T + c, spread + _SAFETY * gamma(W.shape[1] + 2, unit) * size)
 
@@ -53,13 +61,14 @@ def layer_norm(norm: nn.LayerNorm, x: Bounded, unit: float) -> Bounded:
     n = x.value.shape[-1]
     rounding = _SAFETY * gamma(n + 8, unit)
     size = x.value.abs() + x.error
+    _check_range(size)
     centred = x.value - x.value.mean(-1, keepdim=True)
     error = x.error + x.error.mean(-1, keepdim=True) + rounding * (size + size.mean(-1, True))
     variance = centred.square().mean(-1, keepdim=True) + norm.eps
     slack = (2 * centred.abs() * error + error.square()).mean(-1, keepdim=True)
     relative = slack / variance + rounding
     if relative.max() >= 0.25:
-        raise ArithmeticError(
+        raise FloatingPointError(
             "The variance in a LayerNorm is too small for its rounding error to be bounded."
         )
     scale = variance.rsqrt()

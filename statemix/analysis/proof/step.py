@@ -42,6 +42,8 @@ def check_provable(model: nn.Module) -> None:
     """Raise an error unless `model` is a tagger of BD-LRUs whose gates are hard."""
     if not isinstance(model, Tagger):
         raise ValueError(f"Only a `Tagger` can be certified, got {type(model).__name__}.")
+    if not all(bool(weight.isfinite().all()) for weight in model.state_dict().values()):
+        raise ValueError("Only finite weights can be certified, got infinity or NaN.")
     for block in model.blocks:
         mixer = cast(Block, block).mixer
         if not isinstance(mixer, BDLRU):
@@ -52,6 +54,11 @@ def check_provable(model: nn.Module) -> None:
             raise ValueError(
                 f"The gates must be hard to be certified, got the gate function {mixer.gate!r}. "
                 "Train with --preset automaton, or call `statemix.train.harden(model)`."
+            )
+        if mixer.selectivity != "full":
+            raise ValueError(
+                "The bounds on rounding cover gates that see the full input, "
+                f"got selectivity {mixer.selectivity!r}. Train with --options selectivity=full."
             )
         if not isinstance(cast(Block, block).channel, NoChannelMixer):
             raise ValueError(
