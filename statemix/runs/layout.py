@@ -5,12 +5,14 @@ files.json                hashes of the user's files that define its mixer and t
 metrics.jsonl             a line per epoch (tasks) or step (language models)
 checkpoint.safetensors    the last checkpoint of a task
 checkpoints/              the last few checkpoints of a language model
+certificate/              a proof that a trained model is right on every word of every length
 final/                    a trained language model
 result.json               what a finished run reports
 lock                      held by the process that trains the run
 """
 
 __all__ = [
+    "CERTIFICATES",
     "CHECKPOINT",
     "CHECKPOINTS",
     "CONFIG",
@@ -26,6 +28,7 @@ FILES = "files.json"
 METRICS = "metrics.jsonl"
 CHECKPOINT = "checkpoint.safetensors"
 CHECKPOINTS = "checkpoints"
+CERTIFICATES = "certificate"
 FINAL = "final"
 RESULT = "result.json"
 LOCK = "lock"

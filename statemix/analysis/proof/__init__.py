@@ -2,13 +2,23 @@
 
 from statemix.analysis.proof.blocks import consistent_blocks, keep_blocks, live_blocks
 from statemix.analysis.proof.certificate import Certificate, certify
-from statemix.analysis.proof.refit import refit
+from statemix.analysis.proof.picture import draw_automaton
+from statemix.analysis.proof.prove import Proof, prove
+from statemix.analysis.proof.refit import prune, refit
+from statemix.analysis.proof.saved import load_certificate, save_certificate, verify_certificate
 
 __all__ = [
     "Certificate",
+    "Proof",
     "certify",
     "consistent_blocks",
+    "draw_automaton",
     "keep_blocks",
     "live_blocks",
+    "load_certificate",
+    "prove",
+    "prune",
     "refit",
+    "save_certificate",
+    "verify_certificate",
 ]

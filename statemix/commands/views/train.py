@@ -11,7 +11,7 @@ from statemix.commands.views.console import make_console, make_progress, say, wa
 from statemix.config.task import RunConfig
 from statemix.runs.lock import entered
 from statemix.runs.trackers import open_tracker
-from statemix.tasks import find_task
+from statemix.tasks import Task, find_task
 from statemix.train.loop import read_result, train
 from statemix.train.sources import changed_sources, check_sources
 from statemix.train.state import EpochReport, Run, RunResult, make_model
@@ -36,7 +36,16 @@ def run_training(
     if finished:
         say("This run is already finished; nothing was trained. Add --no-resume to train it again.")
     print_result(config, result, directory)
+    if _can_certify(config, task):
+        say(f"prove it: statemix certify {directory}")
     return result
+
+
+def _can_certify(config: RunConfig, task: Task) -> bool:
+    """True if a finished run of `config` has the form that `statemix certify` can prove."""
+    model = config.model
+    is_plain = model.channel_mixer == "none" and model.layers == 1
+    return config.harden and task.automaton is not None and model.mixer == "bdlru" and is_plain
 
 
 def _train_with_bar(config: RunConfig, directory: Path, *, resume: bool, tracker: str) -> RunResult:

@@ -1,0 +1,114 @@
+"""From a trained model to a proof: remove blocks, certify, and train the readout if needed.
+
+1. keep the blocks that carry a function of the task's state, with gates that are clear
+2. certify; if that fails, train the readout on all that it can ever see, and certify again
+3. if that fails too, look for a word on which the model is wrong as it was trained
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from statemix.analysis.proof.blocks import consistent_blocks, live_blocks, mixers_of
+from statemix.analysis.proof.certificate import (
+    UNITS,
+    Certificate,
+    certify,
+    check_fits,
+    compact,
+    with_mixers,
+)
+from statemix.analysis.proof.refit import refit
+from statemix.analysis.proof.step import check_provable, step
+from statemix.models import Tagger
+from statemix.tasks.automaton import Automaton
+
+__all__ = ["Proof", "check_one_layer", "prove"]
+
+_TRAINED_LIMIT = 2_000  # pairs to visit in search of an error of the trained model
+_UNIT = UNITS["float32"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A model and what was proved about it.
+
+    `way` says which model it is: `pruned` is the trained one without blocks that carry no function
+    of the task's state, `refitted` has a readout that was trained further, and `trained` is as it
+    was trained. `total` is the number of blocks of the trained model.
+    """
+
+    model: Tagger
+    certificate: Certificate
+    way: Literal["pruned", "refitted", "trained"]
+    total: int
+
+
+def prove(
+    model: nn.Module,
+    automaton: Automaton,
+    *,
+    steps: int = 200,
+    observe: Callable[[int], None] | None = None,
+) -> Proof:
+    """Prove a one-layer model right on every word, without the blocks that only add noise.
+
+    Args:
+        steps: steps of training the readout, if it is needed.
+        observe: is called after each of these steps with its number.
+    """
+    tagger = check_one_layer(model)
+    check_fits(tagger, automaton)
+    total = mixers_of(tagger)[0].state_shape[0]
+    pruned = with_mixers(tagger, [consistent_blocks(tagger, automaton) & _clear_blocks(tagger)])
+    found = _try(compact(pruned), automaton)
+    if found.holds:
+        return Proof(compact(pruned), found, "pruned", total)
+    refitted = compact(refit(pruned, automaton, steps=steps, observe=observe))
+    found = _try(refitted, automaton)
+    if found.holds:
+        return Proof(refitted, found, "refitted", total)
+    whole = compact(tagger)
+    as_trained = _try(whole, automaton, _TRAINED_LIMIT)
+    if as_trained.holds or as_trained.counterexample is not None:
+        return Proof(whole, as_trained, "trained", total)
+    return Proof(refitted, found, "refitted", total)
+
+
+def check_one_layer(model: nn.Module) -> Tagger:
+    """The model, or an error unless it is a tagger of one BD-LRU whose gates are hard."""
+    check_provable(model)
+    tagger = cast(Tagger, model)
+    if len(tagger.blocks) != 1:
+        raise ValueError(
+            f"Only models of one layer can be pruned and proved, got {len(tagger.blocks)} layers. "
+            "Train with --layers 1."
+        )
+    return tagger
+
+
+@torch.no_grad()
+def _clear_blocks(model: Tagger) -> Bool[Tensor, " n"]:
+    """True for the blocks whose gates differ by more than rounding errors, for every token."""
+    tokens = torch.arange(model.embedding.num_embeddings)
+    n, m = mixers_of(model)[0].state_shape
+    h = torch.zeros(len(tokens), 1, m, dtype=torch.float64)
+    clear = torch.zeros(n, dtype=torch.bool)
+    for i in range(n):
+        alone = with_mixers(model, [torch.tensor([i])])
+        clear[i] = bool((step(alone, tokens, [h], [0 * h[0]], _UNIT).gate_margin > 0).all())
+    return clear
+
+
+def _try(model: Tagger, automaton: Automaton, limit: int = 200_000) -> Certificate:
+    """The certificate of `model`, or a failed one if rounding errors cannot be bounded."""
+    try:
+        return certify(model, automaton, limit=limit)
+    except FloatingPointError as error:
+        blocks = tuple(int(live_blocks(mixer).sum()) for mixer in mixers_of(model))
+        lost = -float("inf")
+        return Certificate(False, str(error), 0, blocks, lost, lost, lost, "float32")

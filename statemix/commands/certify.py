@@ -1,0 +1,55 @@
+"""`statemix certify`: prove that a trained model is right on every word of every length."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+__all__ = ["Certify"]
+
+
+@dataclass(frozen=True)
+class Certify:
+    """Prove that a trained model is right on every word of every length, or find a wrong answer.
+
+    A model whose gates only copy is a finite automaton. The blocks that carry no function of the
+    task's state are removed. Then all states that any word can reach are visited, and each answer
+    is compared with the task's, with a bound on rounding errors in float32. If the readout is not
+    clear enough, it is trained for 200 more steps.
+
+    The proved model, its certificate and a picture of the automaton are written to certificate/ in
+    the run's directory. The exit code is 0 if the model is proved, else 1. docs/automata.md says
+    what is assumed.
+
+    Examples: `statemix train s5 --block-size 5 --examples 100000 --preset automaton`, then
+    `statemix certify runs/<id>`, and to check the files again, from the weights alone,
+    `statemix certify --verify runs/<id>/certificate/certificate.json`.
+    """
+
+    directory: Annotated[
+        tyro.conf.Positional[Path | None],
+        tyro.conf.arg(metavar="RUN", help_behavior_hint=""),
+    ] = None
+    """The run's directory, as printed by `statemix train`."""
+    verify: Annotated[Path | None, tyro.conf.arg(metavar="CERTIFICATE", help_behavior_hint="")] = (
+        None
+    )
+    """Instead, check this certificate.json against the weights next to it."""
+    files: tuple[Path, ...] = ()
+    """Python files to import first, which register your own tasks."""
+
+    def run(self) -> None:
+        if (self.directory is None) == (self.verify is None):
+            raise SystemExit(
+                "statemix: certify takes either the directory of a run, or a certificate with "
+                "--verify. Try: statemix certify runs/<id>"
+            )
+        from statemix.commands.views.certify import print_proof, print_verification
+        from statemix.runs.plugins import load_files
+
+        load_files(self.files)
+        if self.verify is not None:
+            print_verification(self.verify)
+        elif self.directory is not None and not print_proof(self.directory):
+            raise SystemExit(1)

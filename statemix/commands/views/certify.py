@@ -1,0 +1,164 @@
+"""What `statemix certify` prints: what was proved about a model, or a word that it gets wrong."""
+
+from pathlib import Path
+
+import torch
+from rich.progress import BarColumn, Progress
+from torch import nn
+
+from statemix.analysis.proof import (
+    Certificate,
+    Proof,
+    draw_automaton,
+    prove,
+    save_certificate,
+    verify_certificate,
+)
+from statemix.analysis.proof.saved import CERTIFICATE
+from statemix.commands.views.console import make_progress, say, warn
+from statemix.commands.views.train import warn_of_changes
+from statemix.config.task import RunConfig
+from statemix.layers import BDLRU
+from statemix.runs.files import write_atomically
+from statemix.runs.layout import CERTIFICATES
+from statemix.tasks import Task
+from statemix.tasks.automaton import Automaton
+from statemix.train.trained import load_trained
+
+__all__ = ["print_proof", "print_verification"]
+
+_PICTURE = "automaton.svg"
+_STEPS = 200  # of training the readout
+_WORD = 60  # tokens of a word that are printed
+
+
+def print_proof(directory: Path) -> bool:
+    """Prove the run in `directory` and print the result; True if it is proved."""
+    config, task, model = load_trained(directory)
+    warn_of_changes(config, directory)
+    automaton = _automaton_of(task)
+    _check_hard(config, model)
+    proof = _prove_with_bar(model, automaton)
+    target = directory / CERTIFICATES
+    if not proof.certificate.holds:
+        _print_failure(config.task, proof, automaton)
+        if target.exists():
+            warn(f"{target} is from an earlier proof, of other weights.")
+        return False
+    save_certificate(target, proof.model, proof.certificate, config.task, config.task_options)
+    picture = draw_automaton(proof.model, config.task)
+    write_atomically(target / _PICTURE, picture.encode())
+    say(describe(config.task, proof.certificate, proof.total))
+    say(_way(proof))
+    say(f"certificate, weights and a picture of the automaton: {target}")
+    say(f"check it again: statemix certify --verify {target / CERTIFICATE}")
+    return True
+
+
+def print_verification(path: Path) -> None:
+    """Prove again what a certificate claims, and print it; an error says what differs."""
+    path = path / CERTIFICATE if path.is_dir() else path
+    saved = verify_certificate(path)
+    say(describe(saved.task, saved.certificate))
+    say(f"verified: {path} holds for the weights next to it")
+
+
+def describe(task: str, certificate: Certificate, total: int | None = None) -> str:
+    """What a certificate proves, in plain words."""
+    (kept,) = certificate.blocks
+    blocks = f"{_plural(kept, 'block')}" if total is None else f"{kept} of {total} blocks"
+    verb = "is" if kept == 1 else "are"
+    return (
+        f"{task}: proved right on every word of every length. {blocks} {verb} kept; "
+        f"{_plural(certificate.pairs, 'state')}; smallest margin {_short(certificate.margin)} "
+        f"({_short(certificate.slack)} after rounding errors in {certificate.dtype})."
+    )
+
+
+def _automaton_of(task: Task) -> Automaton:
+    if task.automaton is None:
+        raise ValueError(
+            f"The task {task.name!r} has no automaton to compare with: no finite number of states "
+            "answers it at every length. docs/automata.md lists the tasks that have one."
+        )
+    return task.automaton
+
+
+def _check_hard(config: RunConfig, model: nn.Module) -> None:
+    """Raise an error if a run that hardens its gates ended before they were hard."""
+    mixers = [module for module in model.modules() if isinstance(module, BDLRU)]
+    if config.harden and any(mixer.gate != "hardmax" for mixer in mixers):
+        raise ValueError(
+            "The gates of this run are still soft: its best epoch was before the decay, in which "
+            "they become hard. Train with more --epochs, or with larger blocks."
+        )
+
+
+def _prove_with_bar(model: nn.Module, automaton: Automaton) -> Proof:
+    """`prove`, with a progress bar while the readout is trained."""
+    with make_progress(BarColumn()) as progress:
+        walking = progress.add_task("walking through all states", total=None)
+        bars: list = []
+
+        def observe(step: int) -> None:
+            if not bars:
+                progress.update(walking, visible=False)
+                bars.append(_refitting(progress))
+            progress.update(bars[0], completed=step)
+
+        return prove(model, automaton, steps=_STEPS, observe=observe)
+
+
+def _refitting(progress: Progress) -> int:
+    """Start the bar of the readout's training."""
+    say("Not proved yet: the readout is trained further.", stderr=True)
+    return progress.add_task(f"training the readout, {_STEPS} steps", total=_STEPS)
+
+
+def _way(proof: Proof) -> str:
+    """One sentence: which model the proof is about."""
+    ways = {
+        "pruned": "The proved model is the trained one without its other blocks.",
+        "refitted": "The proved model is the trained one without its other blocks, and with a "
+        f"readout that was trained for {_STEPS} more steps.",
+        "trained": "The proved model is the trained one.",
+    }
+    return ways[proof.way]
+
+
+def _print_failure(task: str, proof: Proof, automaton: Automaton) -> None:
+    """Why a model is not proved, and a word on which it is wrong."""
+    say(f"{task}: not proved. {proof.certificate.reason}")
+    if proof.way == "refitted":
+        say(
+            "This is about the model without its other blocks and with a readout that was trained "
+            "further. The trained model itself was not found wrong."
+        )
+    word = proof.certificate.counterexample
+    if word is not None:
+        _print_counterexample(proof.model, automaton, word)
+    say("Try another seed, or larger blocks. docs/automata.md says which sizes are needed.")
+
+
+def _print_counterexample(model: nn.Module, automaton: Automaton, word: tuple[int, ...]) -> None:
+    """Run the model in float32 on the shortest word that it gets wrong."""
+    tokens = torch.tensor([word])
+    with torch.no_grad():
+        answer = int(model(tokens)[0][0, -1].argmax())
+    right = int(automaton.solve(tokens.numpy())[0, -1])
+    shown = " ".join(map(str, word[:_WORD]))
+    more = f" … ({len(word):,} tokens)" if len(word) > _WORD else ""
+    say(f"shortest such word: {shown}{more}")
+    if answer == right:
+        say(f"In float32 the model happens to be right there: {right}; two logits are equal.")
+    else:
+        say(f"In float32 the model answers {answer} after it; the right answer is {right}.")
+
+
+def _short(x: float) -> str:
+    """Two digits, or a whole number."""
+    return f"{x:.2g}" if x < 10 else f"{x:.0f}"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
