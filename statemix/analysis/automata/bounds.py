@@ -25,6 +25,7 @@ from statemix.tasks.automaton import NO_STEP, Automaton
 __all__ = ["lower_bound", "upper_bound"]
 
 CAP = 1024  # the largest closure that is computed
+WORK = 50_000  # the members of closures that turn out too large, for each kind of set
 SAMPLES = 200  # random words, random choices of letters, and random sets
 COLUMNS = 16  # letters whose answers are tried
 
@@ -58,12 +59,18 @@ def upper_bound(
 def _add_closures(
     letters: Letters, seeds: Iterable[Subset], cap: int, costs: dict[bytes, tuple[int, Subset]]
 ) -> None:
-    """Add the members of the closures of all `seeds` to `costs`, if they are not too large."""
+    """Add the members of the closures of `seeds` to `costs`, until too many are too large."""
+    left = WORK
     for part in (part for seed in seeds for part in restrict(letters, seed)):
         if part.tobytes() in costs:
             continue
-        family = close(letters, part, cap) or []
-        cost = int(max(np.bincount([letters.sort[each.argmax()] for each in family]), default=0))
+        family = close(letters, part, cap)
+        if family is None:
+            left -= cap
+            if left < 0:
+                return
+            continue
+        cost = int(np.bincount([letters.sort[each.argmax()] for each in family]).max())
         for each in family:
             known = costs.get(each.tobytes(), (cost, each))
             costs[each.tobytes()] = min(cost, known[0]), each

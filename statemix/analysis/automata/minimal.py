@@ -52,7 +52,7 @@ def _renumber(step: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.in
 
 def _equivalent(step: NDArray[np.int64], answer: NDArray[np.int64]) -> NDArray[np.int64]:
     """The class of each state (states,) under the coarsest equivalence."""
-    classes = _number_rows(np.hstack([answer, step == NO_STEP]))
+    classes = _number_rows(answer)
     count = 0
     while count < classes.max() + 1:
         count = classes.max() + 1
