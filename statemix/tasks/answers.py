@@ -75,25 +75,16 @@ def answer_task(
     empty = letters
     solve = partial(place_answers, answers, empty, prefixes)
 
-    def draw(count: int, length: int, rng: Generator) -> Examples:
-        inputs = np.full((count, length + 1), empty)
-        inputs[:, :-1] = words(count, length, rng)
-        return Examples(inputs, solve(inputs))
-
-    def draw_up_to(count: int, length: int, rng: Generator) -> Examples:
-        inputs = draw_padded(words, fits, empty, count, length, rng)
-        return Examples(inputs, solve(inputs))
-
     return Task(
         name,
         letters + 1,
         classes,
-        draw,
+        partial(draw_exact, words, solve, empty),
         max(filter(fits, range(1, LENGTH + 1))),
         solve=solve,
         lengths=lengths,
         fits=fits,
-        train_draw=draw_up_to,
+        train_draw=partial(draw_up_to, words, solve, fits, empty),
         automaton=None if machine is None else add_empty(machine, prefixes),
     )
 
@@ -103,14 +94,24 @@ def letters_of(count: int) -> Words:
     return lambda rows, length, rng: rng.integers(0, count, (rows, length))
 
 
-def draw_padded(
+def draw_exact(
+    words: Words, solve: Answers, empty: int, count: int, length: int, rng: Generator
+) -> Examples:
+    """Draw words of exactly `length` letters, followed by an empty token."""
+    inputs = np.full((count, length + 1), empty)
+    inputs[:, :-1] = words(count, length, rng)
+    return Examples(inputs, solve(inputs))
+
+
+def draw_up_to(
     words: Words,
+    solve: Answers,
     fits: Callable[[int], bool],
     empty: int,
     count: int,
     length: int,
     rng: Generator,
-) -> Tokens:
+) -> Examples:
     """Draw words of all valid lengths up to `length`, followed by at least one empty token."""
     choices = np.array([each for each in range(1, length + 1) if fits(each)])
     chosen = rng.choice(choices, count)
@@ -118,7 +119,7 @@ def draw_padded(
     for each in choices:
         rows = np.flatnonzero(chosen == each)
         inputs[rows, :each] = words(len(rows), int(each), rng)
-    return inputs
+    return Examples(inputs, solve(inputs))
 
 
 def place_answers(answers: Answers, empty: int, prefixes: bool, inputs: Tokens) -> Tokens:
