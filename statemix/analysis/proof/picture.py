@@ -141,16 +141,17 @@ def summary(letters: list[list[int]]) -> str:
     m = len(letters[0])
     permuting = sum(sorted(moves) == list(range(m)) for moves in letters)
     loading = sum(set(moves) == {m} for moves in letters)
-    slots = _plural(m, "slot")
-    if permuting == len(letters):
-        return f"All {len(letters)} letters permute its {slots}."
-    counts = [
-        (permuting, f"permute its {slots}"),
-        (loading, "load new values only"),
-        (len(letters) - permuting - loading, "merge, drop or load some"),
-    ]
-    said = [f"{count} {what}" for count, what in counts if count]
-    return f"Of {_plural(len(letters), 'letter')}, {', '.join(said)}."
+    counts = {
+        ("permutes", "permute"): permuting,
+        ("loads all of", "load all of"): loading,
+        ("copies some of", "copy some of"): len(letters) - permuting - loading,
+    }
+    said = [(verbs[n > 1], n) for verbs, n in counts.items() if n]
+    slots = f"its {_plural(m, 'slot')}"
+    if len(said) == 1:
+        return f"Every letter {next(one for (one, _), n in counts.items() if n)} {slots}."
+    listed = ", ".join(f"{n} {verb} them" for verb, n in said)
+    return f"Of {len(letters)} letters, {listed.replace('them', slots, 1)}."
 
 
 def _cell(x: int, y: int, label: str, moves: list[int]) -> str:
