@@ -4,7 +4,8 @@ A sum of n products in floating-point arithmetic with unit roundoff u differs fr
 by at most γ(n) times the sum of absolute values, γ(n) = n u / (1 − n u), in any order (Higham,
 Accuracy and Stability of Numerical Algorithms, section 3.1). Each function takes values, computed
 in float64, with bounds on their errors, and returns the same for its result. Bounds are doubled,
-which covers the rounding of the float64 computation and of the bounds themselves.
+which covers the rounding of the float64 computation and of the bounds themselves. Numbers that may
+overflow raise an error, and those that underflow, to zero or gradually, add a tiny constant.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,7 @@ __all__ = ["Bounded", "add", "layer_norm", "linear"]
 
 _SAFETY = 2.0
 _LARGEST = 2.0**50  # squares of larger numbers may overflow in float32
+_TINY = 2.0**-70  # above any product of such a number with one that may underflow
 
 
 class Bounded(NamedTuple):
@@ -34,7 +36,7 @@ def add(x: Bounded, y: Bounded, unit: float) -> Bounded:
     """x + y."""
     total = x.value + y.value
     error = x.error + y.error
-    return Bounded(total, error + _SAFETY * unit * (total.abs() + error))
+    return Bounded(total, error + _SAFETY * unit * (total.abs() + error) + _TINY)
 
 
 def _check_range(size: Tensor) -> None:
@@ -50,7 +52,9 @@ def linear(layer: nn.Linear, x: Bounded, unit: float) -> Bounded:
     size = (x.value.abs() + x.error) @ W.abs().T + (0.0 if layer.bias is None else c.abs())
     _check_range(size)
     spread = x.error @ W.abs().T
-    return Bounded(x.value @ W.T + c, spread + _SAFETY * gamma(W.shape[1] + 2, unit) * size)
+    terms = W.shape[1] + 2
+    rounding = _SAFETY * gamma(terms, unit) * size
+    return Bounded(x.value @ W.T + c, spread + rounding + terms * _TINY)
 
 
 def layer_norm(norm: nn.LayerNorm, x: Bounded, unit: float) -> Bounded:
@@ -76,4 +80,5 @@ def layer_norm(norm: nn.LayerNorm, x: Bounded, unit: float) -> Bounded:
     y = centred * scale * w + norm.bias.double()
     # |1/√(1 + r) − 1| ≤ r for |r| ≤ 1/4
     drift = error * (1 + relative) + centred.abs() * (relative + rounding)
-    return Bounded(y, _SAFETY * (drift * scale * w.abs() + rounding * y.abs()))
+    _check_range(w.abs() + y.abs())
+    return Bounded(y, _SAFETY * (drift * scale * w.abs() + rounding * y.abs()) + _TINY)
