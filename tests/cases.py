@@ -52,6 +52,11 @@ class Case:
         X = 2 * draw(*driver, m + 1) if self.gated else draw(*driver, m) / m
         return [y.to(dtype) for y in (X, draw(*driver), draw(B if S is None else S, n, m))]
 
+    @property
+    def is_hardmax(self) -> bool:
+        """True for hardmax, whose gradient is an estimate and not a derivative."""
+        return "hardmax" in self.name
+
     def output_like(self, X: Tensor, x: Tensor) -> Tensor:
         """Return a tensor with the shape of the outputs."""
         return (
@@ -62,11 +67,19 @@ class Case:
         return self.name
 
 
+def straight_through(gates: Tensor) -> Tensor:
+    """Hardmax: the first of the largest gates weighs one; the gradient is that of softmax."""
+    soft = gates.softmax(-1)
+    largest = gates == gates.amax(-1, keepdim=True)
+    hard = largest & (largest.cumsum(-1) == 1)
+    return hard.to(gates.dtype) + (soft - soft.detach())
+
+
 def gated_loop(
     loop: Callable[[Tensor, Tensor, Tensor], Pair], gate: str
 ) -> Callable[[Tensor, Tensor, Tensor], Pair]:
     def run(gates: Tensor, v: Tensor, h0: Tensor) -> Pair:
-        w = normalise(gates, gate)
+        w = straight_through(gates) if gate == "hardmax" else normalise(gates, gate)
         return loop(w[..., :-1], w[..., -1] * v, h0)
 
     return run

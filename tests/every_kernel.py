@@ -55,7 +55,9 @@ def call_scans() -> int:
 def call_layers() -> int:
     """Call every layer as one op, with and without saved gates."""
     choices = list(
-        itertools.product((BDLRU, HLRU), SIZES, (False, True), ("softmax", "tanh"), SETTINGS)
+        itertools.product(
+            (BDLRU, HLRU), SIZES, (False, True), ("softmax", "hardmax", "tanh"), SETTINGS
+        )
     )
     for cls, (m, n), save_memory, gate, (B, _, options) in choices:
         layer, x = (
@@ -73,7 +75,10 @@ def call_tables() -> int:
     """Call models whose first layer looks up its gates in a table."""
     choices = list(
         itertools.product(
-            NAMES.items(), SIZES, ("softmax", "sigmoid", "relu", "tanh", "none"), (1, 3, 8)
+            NAMES.items(),
+            SIZES,
+            ("softmax", "hardmax", "sigmoid", "relu", "tanh", "none"),
+            (1, 3, 8),
         )
     )
     for (mixer, names), (m, n), gate, B in choices:

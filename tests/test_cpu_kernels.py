@@ -102,6 +102,72 @@ def test_results_do_not_depend_on_threads(case: Case, B):
         torch.set_num_threads(1)
 
 
+def copied(case: Case, gates, v, h0):
+    """Hardmax by indices: h[t] is a copy of an entry of the last state or of the input.
+
+    It is NaN where the softmax of the gates is NaN.
+    """
+    state, out = h0, []
+    for g, v_t in zip(gates.unbind(1), v.unbind(1), strict=True):
+        rows = state.unsqueeze(-2).expand(g[..., :-1].shape) if case.block else state
+        h = (
+            torch.cat([rows, v_t.unsqueeze(-1)], -1)
+            .gather(-1, g.argmax(-1, keepdim=True))
+            .squeeze(-1)
+        )
+        h = h.masked_fill(g.softmax(-1).isnan().any(-1), torch.nan)
+        state = h if case.block else torch.cat([h.unsqueeze(-1), state[..., :-1]], -1)
+        out.append(h)
+    return torch.stack(out, 1), state
+
+
+HARDMAX = [case for case in KERNEL_CASES if case.is_hardmax]
+
+
+@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize("case", HARDMAX, ids=str)
+def test_hardmax_copies_bits(case: Case, m, n):
+    """Small integer gates, so that many are equal; states of every bit pattern except NaN."""
+    gates, v, h0 = (x.float() for x in case.inputs(2, 65, n, m, seed=m))
+    v, h0 = (torch.where(y > 1, -torch.zeros(()), torch.exp(50 * y) * y.sign()) for y in (v, h0))
+    for raw in (gates, gates.round()):
+        for ours, right in zip(case.scan(raw, v, h0), copied(case, raw, v, h0), strict=True):
+            assert torch.equal(ours.view(torch.int32), right.view(torch.int32))
+
+
+@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("case", HARDMAX, ids=str)
+def test_hardmax_in_every_size(case: Case, settings, m, n):
+    """States are exact, and gradients equal those in float64 up to rounding, among equal gates."""
+    B, S, options = settings
+    inputs = [x.float() for x in case.inputs(B, 13, n, m, S=S, seed=m)]
+    inputs[0] = inputs[0].mul(2).round().div(2)
+    (h, final, *kernel), (truth, true_final, *plain) = (
+        run(case.scan, inputs, options, dtype) for dtype in (torch.float32, torch.float64)
+    )
+    assert torch.equal(h, truth)
+    assert torch.equal(final, true_final)
+    for ours, right in zip(kernel, plain, strict=True):
+        assert (ours - right).norm() <= 1e-6 * right.norm(), f"m = {m}, n = {n}"
+
+
+@pytest.mark.parametrize("m", [1, 3, 4, 11])
+@pytest.mark.parametrize("case", HARDMAX, ids=str)
+def test_a_nan_gate_of_hardmax_reaches_every_gradient_of_its_row(case: Case, m):
+    for place in range(m + 1):
+        gates, v, h0 = (x.float() for x in case.inputs(1, 1, 9, m))
+        row = (0, 0, 4, 0) if case.block else (0, 0, 4)
+        gates[row][place] = torch.nan
+        leaves = [y.requires_grad_() for y in (gates, v, h0)]
+        h, _ = case.scan(*leaves)
+        dgates, dv, dh0 = torch.autograd.grad(h.sum(), leaves)
+        assert h[row].isnan()
+        assert all(y.isnan().all() for y in (dgates[row], dv[row], dh0[0, 4]))
+        others = [0, 1, 2, 3, 5, 6, 7, 8]
+        assert all(y[0, 0, others].isfinite().all() for y in (h, dgates, dv))
+
+
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("where", [0, 1], ids=["gates", "values"])
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
@@ -109,7 +175,8 @@ def test_nan_and_inf_propagate_as_in_plain_torch(case: Case, where, poison):
     inputs = case.inputs(2, 7, 9, 3)
     inputs[where][0, 3, 4] = poison
     h, final = case.scan(*[x.float() for x in inputs])
-    expected, expected_final = case.scan(*inputs)
+    # Kernels copy the chosen entry; plain torch also multiplies the others by zero.
+    expected, expected_final = copied(case, *inputs) if case.is_hardmax else case.scan(*inputs)
     assert torch.equal(h.isnan(), expected.isnan())
     assert torch.equal(h.isfinite(), expected.isfinite())
     assert torch.equal(final.isfinite(), expected_final.isfinite())
@@ -120,14 +187,17 @@ def test_nan_and_inf_propagate_as_in_plain_torch(case: Case, where, poison):
 def test_every_nan_bit_pattern_stays_nan(case: Case, bits):
     inputs = [x.float() for x in case.inputs(2, 7, 9, 3)]
     inputs[0][0, 3, 4] = torch.tensor([bits], dtype=torch.int32).view(torch.float32)
-    expected, _ = case.scan(*[x.double() for x in inputs])
+    exact = [x.double() for x in inputs]
+    expected, _ = copied(case, *exact) if case.is_hardmax else case.scan(*exact)
     assert torch.equal(case.scan(*inputs)[0].isnan(), expected.isnan())
 
 
 @pytest.mark.parametrize("case", KERNEL_CASES, ids=str)
 def test_one_closed_gate_gives_finite_states(case: Case):
     """A raw gate of −inf closes that gate only."""
-    if not case.gated or not any(f"[{gate}]" in case.name for gate in ("softmax", "sigmoid")):
+    if not case.gated or not any(
+        f"[{gate}]" in case.name for gate in ("softmax", "hardmax", "sigmoid")
+    ):
         return
     inputs = [x.float() for x in case.inputs(2, 7, 9, 3)]
     inputs[0][..., 1] = -torch.inf
@@ -193,7 +263,7 @@ print(len(KERNELS), layer(torch.randn(2, 30, 8))[0].double().sum().item(), sep="
 
 @pytest.mark.parametrize("block", [True, False], ids=["block", "companion"])
 @pytest.mark.parametrize("m", [1, 3, 4, 9])
-@pytest.mark.parametrize("gate", ["odds", "tanh"])
+@pytest.mark.parametrize("gate", ["odds", "hardmax", "tanh"])
 def test_lanes_need_no_alignment(block, m, gate):
     """Gates in lane order may start at any float, as in a slice of a tensor."""
     T, n, rows = 5, 11, m if block else 1

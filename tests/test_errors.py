@@ -89,9 +89,9 @@ ERRORS = [
     (lambda: block_scan(A, b, mask=mask[:, :4]), "`mask` must have one entry per step: expected (2, 5), got (2, 4)."),
     (lambda: gated_block_scan(block_gates, b, mask=mask.long()), "`mask` must be torch.bool, True at real steps, got torch.int64. Convert with mask.bool()."),
     # names
-    (lambda: normalise(a, "sotfmax"), "Unknown gate function 'sotfmax'. Available: softmax, sigmoid, relu, tanh, linear, silu, none."),
-    (lambda: gated_block_scan(block_gates, b, gate="exp"), "Unknown gate function 'exp'. Available: softmax, sigmoid, relu, tanh, linear, silu, none."),
-    (lambda: BDLRU(8, 2, 3, gate="exp"), "Unknown gate function 'exp'. Available: softmax, sigmoid, relu, tanh, linear, silu, none."),
+    (lambda: normalise(a, "sotfmax"), "Unknown gate function 'sotfmax'. Available: softmax, hardmax, sigmoid, relu, tanh, linear, silu, none."),
+    (lambda: gated_block_scan(block_gates, b, gate="exp"), "Unknown gate function 'exp'. Available: softmax, hardmax, sigmoid, relu, tanh, linear, silu, none."),
+    (lambda: BDLRU(8, 2, 3, gate="exp"), "Unknown gate function 'exp'. Available: softmax, hardmax, sigmoid, relu, tanh, linear, silu, none."),
     (lambda: HLRU(8, 2, 3, selectivity="some"), "Unknown selectivity 'some'. Available: full, pointwise, none."),
     (lambda: HLRU(8, 2, 3, form="modal"), "Unknown form 'modal'. Available: controller, observer."),
     (lambda: companion_scan(a, c, form="modal"), "Unknown form 'modal'. Available: controller, observer."),

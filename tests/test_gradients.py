@@ -2,8 +2,20 @@
 
 import pytest
 import torch
-from cases import CASES, EACH_SCAN, GATED_BLOCK, GATED_COMPANION, PLAIN, Case, bounds, random_mask
+from cases import (
+    CASES,
+    EACH_SCAN,
+    GATED_BLOCK,
+    GATED_COMPANION,
+    PLAIN,
+    Case,
+    bounds,
+    random_mask,
+    straight_through,
+)
 from torch.autograd import gradcheck, gradgradcheck
+
+from statemix.ops import block_scan, companion_scan
 
 SETTINGS = {
     "plain": {},
@@ -23,8 +35,9 @@ WAYS = [
     for case in CASES
     for name in (SETTINGS if case in EACH_SCAN else ("plain", "packed masked reverse"))
 ]
+SMOOTH = [(case, name) for case, name in WAYS if not case.is_hardmax]
 every_way = pytest.mark.parametrize(
-    ("case", "settings"), [(c, SETTINGS[s]) for c, s in WAYS], ids=[f"{c} {s}" for c, s in WAYS]
+    ("case", "settings"), [(c, SETTINGS[s]) for c, s in SMOOTH], ids=[f"{c} {s}" for c, s in SMOOTH]
 )
 
 
@@ -46,7 +59,31 @@ def test_gradgradcheck(case: Case, settings: dict):
     assert gradgradcheck(lambda *x: case.scan(*x, **settings), leaves(case, settings, m=2))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("case", [case for case in CASES if case.is_hardmax], ids=str)
+def test_hardmax_is_a_straight_through_estimator(case: Case, settings: dict):
+    """Values, gradients and second derivatives equal those of hard + (soft − soft.detach())."""
+    scan = block_scan if case.block else companion_scan
+
+    def expected(gates, v, *h0, **settings):
+        w = straight_through(gates)
+        return scan(w[..., :-1], w[..., -1] * v, *h0, **settings)
+
+    def differentiate(run, inputs):
+        h, final = run(*inputs, **settings)
+        first = torch.autograd.grad(h.sin().sum() + final.cos().sum(), inputs, create_graph=True)
+        return h, final, *first, *torch.autograd.grad(sum(g.sin().sum() for g in first), inputs)
+
+    with_state = leaves(case, settings, n=3)
+    for inputs in (with_state, with_state[:2]):
+        h, final, *gradients = differentiate(case.scan, inputs)
+        truth, true_final, *true_gradients = differentiate(expected, inputs)
+        assert torch.equal(h, truth)
+        assert torch.equal(final, true_final)
+        torch.testing.assert_close(gradients, true_gradients, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.is_hardmax], ids=str)
 def test_without_initial_state(case: Case):
     X, x, _ = leaves(case, {})
     assert gradcheck(lambda X, x: case.scan(X, x), (X, x))

@@ -199,7 +199,7 @@ def test_compiled_with_inputs_of_other_strides(cls, save_memory):
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("gate", ["softmax", "sigmoid", "tanh"])
+@pytest.mark.parametrize("gate", ["softmax", "hardmax", "sigmoid", "tanh"])
 def test_a_nan_of_either_sign_propagates(gate, sign):
     gates, v = torch.randn(1, 4, 8, 2, 3), torch.randn(1, 4, 8, 2)
     gates[0, 1, 3, 0, 1] = torch.copysign(torch.tensor(math.nan), torch.tensor(sign))

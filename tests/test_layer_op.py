@@ -110,7 +110,7 @@ def test_kernels_match_the_layer(cls, setting, save_memory, threads):
 
 
 @needs_kernel
-@pytest.mark.parametrize("gate", ["sigmoid", "relu", "tanh", "linear", "silu", "none"])
+@pytest.mark.parametrize("gate", ["hardmax", "sigmoid", "relu", "tanh", "linear", "silu", "none"])
 @pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
 @LAYERS
 def test_kernel_with_every_gate_function(cls, save_memory, gate):
@@ -119,6 +119,53 @@ def test_kernel_with_every_gate_function(cls, save_memory, gate):
         nn.init.normal_(layer.W_g.weight, std=0.05)
         nn.init.constant_(layer.W_g.bias, 0.1)
     assert_same(layer, torch.randn(2, T, 6), None, {}, rtol=1e-4)
+
+
+def halves(y):
+    return (2 * y).round() / 2
+
+
+def make_hardmax(cls, n, m, **options):
+    """A layer whose gates are exact in float32, so that the largest is the same in float64."""
+    layer = make(cls, n, m, gate="hardmax", learn_initial_state=True, **options)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(halves(parameter))
+    return layer
+
+
+@needs_kernel
+@pytest.mark.parametrize("save_memory", [False, True], ids=["keep", "save"])
+@pytest.mark.parametrize("setting", SETTINGS)
+@LAYERS
+def test_hardmax_matches_the_layer(cls, setting, save_memory):
+    """Many gates are equal, and the first of them must be chosen."""
+    B, options = SETTINGS[setting]
+    for m, n in SIZES:
+        layer = make_hardmax(cls, n, m, save_memory=save_memory)
+        assert_same(layer, halves(torch.randn(B, T, 6)), None, options)
+
+
+@needs_kernel
+@LAYERS
+def test_hardmax_of_the_rows_of_a_table(cls):
+    for m, n in SIZES:
+        layer = make_hardmax(cls, n, m)
+        table, tokens = halves(torch.randn(7, 6)), torch.randint(0, 7, (2, T))
+        assert is_one_op(layer, table, tokens)
+
+        def call(x, state, layer=layer, tokens=tokens):
+            return layer(Lookup(x, tokens), state)
+
+        plain = without_fused_op(layer)
+
+        def gathered(x, state, plain=plain, tokens=tokens):
+            return plain(x[tokens], state)
+
+        ours = everything_of(call, layer, table, None, {})
+        exact = everything_of(gathered, plain, table.double(), None, {})
+        for y, truth in zip(ours, exact, strict=True):
+            assert (y - truth).norm() <= 2e-5 * truth.norm() + 1e-12
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from cases import straight_through
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
@@ -31,7 +32,7 @@ def test_rows_sum_to_at_most_one(gate, m, scale, seed):
     )
     total = normalise(gates, gate).abs().sum(-1)
     assert (total <= 1 + 1e-12).all()
-    if gate in ("softmax", "sigmoid"):
+    if gate in ("softmax", "hardmax", "sigmoid"):
         torch.testing.assert_close(total, torch.ones_like(total))
         assert (normalise(gates, gate) >= 0).all()
 
@@ -42,6 +43,7 @@ def test_published_formulae():
     s, r = torch.sigmoid(g), torch.relu(g)
     expected = {
         "softmax": g.exp() / g.exp().sum(-1, keepdim=True),
+        "hardmax": torch.tensor([[0.0, 0.0, 1.0]], dtype=torch.float64),
         "sigmoid": s / s.sum(-1, keepdim=True),
         "relu": r / (r + 1e-3).sum(-1, keepdim=True),
         "tanh": g.tanh() / g.tanh().abs().sum(-1, keepdim=True),
@@ -81,6 +83,28 @@ def test_minus_infinity_closes_a_gate(gate):
     assert w.tolist() == [[0.5, 0.0, 0.5]]
 
 
+def test_hardmax_selects_the_first_of_the_largest_gates():
+    gates = torch.tensor([[-torch.inf, 0.0, 0.0], [1.0, 0.5, 1.0], [-2.0, -3.0, -1.0]])
+    assert normalise(gates, "hardmax").tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    gates[0, 2] = torch.nan
+    assert normalise(gates, "hardmax")[0].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_hardmax_has_the_gradient_of_softmax(dtype):
+    """The weights are those of the largest gate, exactly; the gradient is that of the softmax."""
+    gates = (3 * torch.randn(50, 4, dtype=dtype)).requires_grad_()
+    dw = torch.randn(50, 4, dtype=dtype)
+    w = normalise(gates, "hardmax")
+    assert torch.equal(w, straight_through(gates))
+    assert torch.equal(w.sum(-1), torch.ones(50, dtype=dtype))
+    (dgates,) = torch.autograd.grad(w, gates, dw)
+    torch.testing.assert_close(dgates, torch.autograd.grad(gates.softmax(-1), gates, dw)[0])
+    torch.testing.assert_close(
+        dgates, torch.autograd.grad(straight_through(gates), gates, dw)[0], rtol=0, atol=0
+    )
+
+
 def test_relu_rows_may_sum_to_less_than_one():
     assert normalise(torch.tensor([[-1.0, -2.0]]), "relu").abs().sum() == 0
     assert normalise(torch.tensor([[1e-3, -2.0]]), "relu").sum() < 0.5
@@ -98,8 +122,9 @@ def test_vjp_matches_autograd(gate):
         torch.testing.assert_close(NORMALISERS[gate].vjp(small.detach(), dw), expected)
 
 
-@gates_of
+@pytest.mark.parametrize("gate", [gate for gate in NORMALISERS if gate != "hardmax"])
 def test_gradcheck(gate):
+    """All but hardmax, whose gradient is an estimate."""
     gates = (torch.randn(3, 4, dtype=torch.float64) + 0.1).requires_grad_()
     assert gradcheck(lambda g: normalise(g, gate), gates)
 
@@ -188,6 +213,7 @@ def test_low_precision_gates_are_normalised_in_float32():
 
 LONE_GATES = {
     "softmax": (60.0, -60.0),
+    "hardmax": (1e-3, 0.0),
     "sigmoid": (3.0, -200.0),
     "tanh": (0.7, 0.0),
     "linear": (41.0, 0.0),

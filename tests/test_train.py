@@ -935,7 +935,8 @@ def test_only_gates_that_saturate_can_be_sharpened():
     )
     with pytest.raises(
         ValueError,
-        match=r"Only gates that saturate can be sharpened \(softmax, sigmoid, tanh\), got 'linear'",
+        match=r"Only gates that saturate can be sharpened "
+        r"\(softmax, hardmax, sigmoid, tanh\), got 'linear'",
     ):
         aids.sharpen(layer, 1.1)
 

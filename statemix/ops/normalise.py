@@ -5,6 +5,7 @@
 Such rows keep every state within the largest of |h0| and |v| (Proposition 1 of the paper).
 
     softmax   exp(g) / Σ exp(g)                 rows sum to one
+    hardmax   1 at the first of the largest g   rows sum to one; the gradient is that of softmax
     sigmoid   σ(g) / Σ σ(g)                     rows sum to one; computed as softmax(log σ(g)),
                                                 which never divides 0 by 0
     relu      relu(g) / Σ (relu(g) + 1e-3)      rows sum to less than one

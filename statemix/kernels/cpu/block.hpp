@@ -2,6 +2,8 @@
 //
 //   forward    h_i = Σ_j w_ij h_j[t-1] + w_im v_i
 //   backward   p_ij = w_ij λ_i,  k_j = Σ_i p_ij,  dg_ij = q_ij λ_i (u_j − s_ij h_i),  dv_i = p_im
+//
+// Hardmax copies one entry instead: see `chosen_entry` and `hardmax_gradients`.
 
 #pragma once
 
@@ -36,6 +38,8 @@ struct Block {
         V e[GATES], Z;
         numerators(g, m, e, &Z);
         next[i] = (dot(m, (const U*)e, h) + e[m] * driver) / Z;
+      } else if (KIND == Kind::hardmax) {
+        next[i] = chosen_entry(g, m, h, driver);
       } else if (KIND == Kind::given) {
         next[i] = dot(m, g, h) + driver;
       } else {
@@ -50,6 +54,7 @@ struct Block {
   // Writes the gradient of the state before the step to k.
   STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile x, const U* previous,
                                 const U* h, const V* lambda, V* k, TileOut d) {
+    VI nan{};
     for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < rows; ++i) {
       const U* g = x.gates + i * x.step;
@@ -73,6 +78,12 @@ struct Block {
         const V p = e[m] * scaled;
         if (KIND == Kind::softmax) dg[m] = p * (driver - h_i);
         d.drivers[i * d.driver_step] = p;
+      } else if (KIND == Kind::hardmax) {
+        V du[GATES];
+        const VI bad = hardmax_gradients(g, m, previous, driver, l, dg, du);
+        for (int j = 0; j < m; ++j) k[j] += du[j];
+        d.drivers[i * d.driver_step] = (V)((VI)du[m] | bad);
+        nan |= bad;
       } else {
         V w[GATES], q[GATES], s[GATES];
         row_weights(gate, g, m + 1, w, q, s);
@@ -84,6 +95,8 @@ struct Block {
         d.drivers[i * d.driver_step] = w[m] * l;
       }
     }
+    if (KIND == Kind::hardmax)
+      for (int j = 0; j < m; ++j) k[j] = (V)((VI)k[j] | nan);
   }
 
  private:

@@ -28,20 +28,24 @@ struct Companion {
   static int outputs(int) { return 1; }
 
   STATEMIX_INLINE void forward(int32_t gate, int m, int, Tile x, V* s) {
-    V w[GATES];
-    weights(gate, m, x.gates, w, nullptr, nullptr);
-    V h = w[0] * s[0];
-    for (int j = 1; j < m; ++j) h += w[j] * s[j];
-    h += KIND == Kind::given ? (V)x.drivers[0] : w[m] * x.drivers[0];
+    const V h = output(gate, m, x, s);
     for (int j = m - 1; j > 0; --j) s[j] = s[j - 1];
     s[0] = h;
   }
 
   STATEMIX_INLINE void backward(int32_t gate, int m, int, Tile x, const U* previous,
                                 const U* h, const V* lambda, V* k, TileOut d) {
+    const V l = lambda[0];
+    if (KIND == Kind::hardmax) {
+      V du[GATES];
+      const VI nan = hardmax_gradients(x.gates, m, previous, x.drivers[0], l, d.gates, du);
+      for (int j = 0; j < m; ++j)
+        k[j] = (V)((VI)(du[j] + (j + 1 < m ? lambda[j + 1] : V{})) | nan);
+      d.drivers[0] = (V)((VI)du[m] | nan);
+      return;
+    }
     V w[GATES], q[GATES], s[GATES];
     weights(gate, m, x.gates, w, q, s);
-    const V l = lambda[0];
     for (int j = 0; j < m; ++j) k[j] = w[j] * l + (j + 1 < m ? lambda[j + 1] : V{});
     if (KIND == Kind::given) {
       for (int j = 0; j < m; ++j) d.gates[j] = l * previous[j];
@@ -58,6 +62,15 @@ struct Companion {
   }
 
  private:
+  STATEMIX_INLINE V output(int32_t gate, int m, Tile x, const V* s) {
+    if (KIND == Kind::hardmax) return chosen_entry(x.gates, m, s, x.drivers[0]);
+    V w[GATES];
+    weights(gate, m, x.gates, w, nullptr, nullptr);
+    V h = w[0] * s[0];
+    for (int j = 1; j < m; ++j) h += w[j] * s[j];
+    return h + (KIND == Kind::given ? (V)x.drivers[0] : w[m] * x.drivers[0]);
+  }
+
   STATEMIX_INLINE void weights(int32_t gate, int m, const U* g, V* w, V* q, V* s) {
     if (KIND == Kind::given)
       for (int j = 0; j < m; ++j) w[j] = g[j];

@@ -2,7 +2,8 @@
 //
 //   w_j = f(g_j) / Z        dg_j = q_j λ (u_j − s_j h),    h = Σ_j w_j u_j
 //
-// The row's dot product in the Jacobian equals h, so the gradient needs no additional sum.
+// The row's dot product in the Jacobian equals h, so the gradient needs no additional sum. The
+// exception is hardmax: its h is a single entry u_j, but its Jacobian is that of softmax.
 
 #pragma once
 
@@ -33,12 +34,20 @@ STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
   *Z = sum;
 }
 
-// e_j = exp(g_j − max(g)), and their sum Z.
-STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
+// The largest of c gates. A NaN may be lost, but not in the differences of gates from the result.
+STATEMIX_INLINE V largest(const U* g, int c) {
   V top = g[0];
   for (int j = 1; j < c; ++j) top = larger(top, g[j]);
+  return top;
+}
+
+// e_j = exp(g_j − top), with top = max(g), and their sum Z.
+STATEMIX_INLINE void softmax_numerators(const U* g, int c, V top, V* e, V* Z) {
   for (int j = 0; j < c; ++j) e[j] = g[j] - top;
   exponentials_and_sum(e, c, Z);
+}
+STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
+  softmax_numerators(g, c, largest(g, c), e, Z);
 }
 
 // The same for m stored gates and the input gate, which comes last, is zero and is not stored.
@@ -48,6 +57,39 @@ STATEMIX_INLINE void odds_numerators(const U* g, int m, V* e, V* Z) {
   for (int j = 0; j < m; ++j) e[j] = g[j] - top;
   e[m] = -top;
   exponentials_and_sum(e, m + 1, Z);
+}
+
+// Hardmax: the entry of (u_0 .. u_{m-1}, v) with the largest gate, the first among equals. NaN if
+// the softmax of the gates is NaN. Entries that are not chosen have no effect, even if NaN.
+STATEMIX_INLINE V chosen_entry(const U* g, int m, const V* u, V v) {
+  const V top = largest(g, m + 1);
+  V chosen = v, below = g[m] - top;  // the sum of g_j − top, which preserves NaN
+  for (int j = m - 1; j >= 0; --j) {
+    chosen = select(g[j] == top, u[j], chosen);
+    below += g[j] - top;
+  }
+  return (V)((VI)chosen | (below != below));
+}
+
+// The gradients of hardmax: dg_j = w_j λ (u_j − Σ_l w_l u_l) with the softmax w, and du_j, which is
+// λ for the chosen entry and zero for others. Returns a mask of lanes where the softmax is NaN.
+STATEMIX_INLINE VI hardmax_gradients(const U* g, int m, const U* u, V v, V lambda, U* dg, V* du) {
+  const V top = largest(g, m + 1);
+  V e[STATEMIX_MAX_SIZE + 1], Z;
+  softmax_numerators(g, m + 1, top, e, &Z);
+  V y = e[m] * v;
+  for (int j = 0; j < m; ++j) y += e[j] * u[j];
+  const V scale = 1.0f / Z, scaled = lambda * scale;
+  y *= scale * scaled;
+  for (int j = 0; j < m; ++j) {
+    const VI is_top = g[j] == top;
+    du[j] = zero_unless(is_top, lambda);
+    lambda = zero_unless(~is_top, lambda);  // no later entry can be the first
+    dg[j] = e[j] * (u[j] * scaled - y);
+  }
+  du[m] = lambda;
+  dg[m] = e[m] * (v * scaled - y);
+  return Z != Z;
 }
 
 // f(g) of a signed gate function, and its derivative.
@@ -69,9 +111,9 @@ STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
   }
 }
 
-// The weights of a row for any gate function except softmax, and q and s unless they are null.
-// Dividing by Z, instead of multiplying by its reciprocal, gives exactly one if a single gate is
-// nonzero, so permutations are exact.
+// The weights of a row for any gate function except softmax and hardmax, and q and s unless they
+// are null. Dividing by Z, instead of multiplying by its reciprocal, gives exactly one if a single
+// gate is nonzero, so permutations are exact.
 __attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int c, V* w, V* q,
                                                   V* s) {
   V total{};

@@ -34,6 +34,7 @@ Functions by_kind(int32_t gate) {
   if (gate == STATEMIX_GIVEN) return functions<Scan, M, Kind::given>();
   if (gate == STATEMIX_SOFTMAX) return functions<Scan, M, Kind::softmax>();
   if (gate == STATEMIX_ODDS) return functions<Scan, M, Kind::odds>();
+  if (gate == STATEMIX_HARDMAX) return functions<Scan, M, Kind::hardmax>();
   return functions<Scan, M, Kind::other>();
 }
 

@@ -129,7 +129,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 using namespace statemix;
 
 // Increased with every change of a signature; the loader rejects a library of any other version.
-STATEMIX_EXPORT int statemix_abi_version() { return 5; }
+STATEMIX_EXPORT int statemix_abi_version() { return 6; }
 
 // The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {

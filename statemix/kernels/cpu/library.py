@@ -12,7 +12,7 @@ from statemix.kernels.switch import SWITCH, is_switched_on
 
 __all__ = ["Library", "Missing", "load"]
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 
 
 @dataclass(frozen=True)

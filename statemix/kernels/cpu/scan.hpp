@@ -30,6 +30,7 @@ enum statemix_gate : int32_t {
   STATEMIX_SILU = 6,
   STATEMIX_NONE = 7,  // the raw gates are the weights
   STATEMIX_ODDS = 8,  // softmax of m stored gates and an input gate of zero; only in lane order
+  STATEMIX_HARDMAX = 9,  // copies the entry with the largest gate; its Jacobian is that of softmax
 };
 
 struct statemix_scan {

@@ -32,6 +32,7 @@ GATES = {
     "silu": 6,
     "none": 7,
     "odds": 8,
+    "hardmax": 9,
 }
 SUPPORTED_GATES = GATES.keys() - {"odds"}  # "odds": softmax of differences of gates, in layers
 POINTER = ctypes.c_void_p

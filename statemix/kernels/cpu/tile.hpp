@@ -12,11 +12,11 @@
 namespace statemix {
 namespace {
 
-enum class Kind { given, softmax, odds, other };
+enum class Kind { given, softmax, odds, hardmax, other };
 
 // The number of stored gates of a row; given coefficients and odds store no input gate.
 constexpr int stored(Kind kind, int m) {
-  return m + (kind == Kind::softmax || kind == Kind::other);
+  return m + (kind != Kind::given && kind != Kind::odds);
 }
 
 // The number of lanes of a group that belong to one of the n blocks.
