@@ -161,8 +161,9 @@ Train: Any = make_dataclass(
     namespace={
         "__doc__": """Train a model on a task, and report its accuracy on held-out sequences.
 
-    Tasks: compress, copy, recall, s2 .. s6, a3 .. a6, z2 .. z999, parity, cycle_nav, mod_arith,
-    mod_arith_brackets. docs/suite.md describes them.
+    Tasks: compress, copy, recall, groups such as s5, a5, d6 and z60, parity, even_pairs, cycle_nav,
+    mod_arith, mod_arith_brackets, flip_flop, ... `statemix tasks` lists them, and
+    docs/suite.md describes them.
 
     Examples: `statemix train s3 --block-size 3`, `statemix train parity --block-size 2`,
     `statemix train recall --blocks 64 --optimiser muon --batch 32`,

@@ -138,8 +138,7 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
     """One training run on a task; `statemix train` has the same fields and defaults."""
 
     task: str
-    """compress, copy, recall, s2 .. s6, a3 .. a6, z2 .. z999, parity, cycle_nav, mod_arith,
-    mod_arith_brackets, or a registered task."""
+    """A task that `statemix tasks` lists, or a registered one: s5, copy, parity, ..."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The model to train."""
     protocol: Literal["honest", "paper"] = field(default="honest", kw_only=True)
