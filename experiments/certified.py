@@ -11,8 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from statemix.analysis.proof import certify, refit
-from statemix.analysis.proof.refit import prune
+from statemix.analysis.proof.prove import prove
 from statemix.models import ModelConfig
 from statemix.sweep import Cell
 from statemix.tasks import Task
@@ -40,9 +39,5 @@ def cells() -> Iterator[Cell]:
 def measure(config: RunConfig, task: Task, model: nn.Module) -> dict[str, Any]:
     """The certificate, and whether the readout had to be trained again for it."""
     assert task.automaton is not None
-    small = prune(model, task.automaton)
-    certificate = certify(small, task.automaton)
-    refitted = not certificate.holds
-    if refitted:
-        certificate = certify(refit(small, task.automaton), task.automaton)
-    return {**asdict(certificate), "refitted": refitted}
+    proof = prove(model, task.automaton)
+    return {**asdict(proof.certificate), "refitted": proof.way == "refitted"}

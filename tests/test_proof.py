@@ -1,6 +1,7 @@
 """Certificates: exact models are proved, broken ones are refused with a word that shows it."""
 
 import copy
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from statemix.analysis.proof import certify, consistent_blocks, keep_blocks, live_blocks, refit
+from statemix.analysis.proof.prove import prove
 from statemix.analysis.proof.refit import prune
 from statemix.analysis.proof.rounding import Bounded, add, layer_norm, linear
 from statemix.models import ModelConfig, Tagger
@@ -233,3 +235,18 @@ def test_a_variance_that_cannot_be_bounded_is_named():
     constant = torch.full((1, 8), 1e6).double()
     with pytest.raises(ArithmeticError, match="variance in a LayerNorm is too small"):
         layer_norm(nn.LayerNorm(8), Bounded(constant, constant * 1e-6), 2.0**-24)
+
+
+def test_more_blocks_are_kept_if_the_first_do_not_suffice(monkeypatch):
+    """Without the consistent block, the one with the fewest states of its own is added."""
+    model = exact_model(blocks=5, seed=3)
+    automaton = find_task("s3").automaton
+    found = prove(model, automaton)
+    assert found.certificate.holds
+    consistent = consistent_blocks(model, automaton)
+    module = sys.modules["statemix.analysis.proof.prove"]
+    monkeypatch.setattr(module, "consistent_blocks", lambda *_: torch.zeros_like(consistent))
+    wider = prove(model, automaton)
+    assert wider.certificate.holds
+    assert wider.way == "refitted"
+    assert wider.certificate.pairs >= found.certificate.pairs

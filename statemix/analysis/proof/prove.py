@@ -2,10 +2,11 @@
 
 1. keep the blocks that carry a function of the task's state, with gates that are clear
 2. certify; if that fails, train the readout on all that it can ever see, and certify again
-3. if that fails too, look for a word on which the model is wrong as it was trained
+3. if these blocks do not tell all states apart, keep up to three more, those with the fewest states
+4. if that fails too, look for a word on which the model is wrong as it was trained
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -24,11 +25,13 @@ from statemix.analysis.proof.certificate import (
 )
 from statemix.analysis.proof.refit import refit
 from statemix.analysis.proof.step import check_provable, step
+from statemix.analysis.proof.walk import walk
 from statemix.models import Tagger
 from statemix.tasks.automaton import Automaton
 
 __all__ = ["Proof", "check_one_layer", "prove"]
 
+_MORE = 3  # blocks to add if those that carry a function of q are not enough
 _TRAINED_LIMIT = 2_000  # pairs to visit in search of an error of the trained model
 _UNIT = UNITS["float32"]
 
@@ -64,14 +67,18 @@ def prove(
     tagger = check_one_layer(model)
     check_fits(tagger, automaton)
     total = mixers_of(tagger)[0].state_shape[0]
-    pruned = with_mixers(tagger, [consistent_blocks(tagger, automaton) & _clear_blocks(tagger)])
+    clear = _clear_blocks(tagger)
+    kept = consistent_blocks(tagger, automaton) & clear
+    pruned = with_mixers(tagger, [kept])
     found = _try(compact(pruned), automaton)
     if found.holds:
         return Proof(compact(pruned), found, "pruned", total)
-    refitted = compact(refit(pruned, automaton, steps=steps, observe=observe))
-    found = _try(refitted, automaton)
-    if found.holds:
-        return Proof(refitted, found, "refitted", total)
+    for more in _widening(tagger, automaton, kept, clear):
+        wider = with_mixers(tagger, [more])
+        refitted = compact(refit(wider, automaton, steps=steps, observe=observe))
+        found = _try(refitted, automaton)
+        if found.holds:
+            return Proof(refitted, found, "refitted", total)
     whole = compact(tagger)
     as_trained = _try(whole, automaton, _TRAINED_LIMIT)
     if as_trained.holds or as_trained.counterexample is not None:
@@ -89,6 +96,23 @@ def check_one_layer(model: nn.Module) -> Tagger:
             "Train with --layers 1."
         )
     return tagger
+
+
+def _widening(
+    model: Tagger, automaton: Automaton, kept: Bool[Tensor, " n"], clear: Bool[Tensor, " n"]
+) -> Iterator[Bool[Tensor, " n"]]:
+    """The kept blocks, then one to three more: those whose own walks meet the fewest pairs."""
+    yield kept
+    sizes = {}
+    for i in (clear & ~kept).nonzero().squeeze(1).tolist():
+        with torch.no_grad():
+            alone = walk(with_mixers(model, [torch.tensor([i])]), automaton, 10 * automaton.states)
+        if alone.closed:
+            sizes[i] = len(alone.q)
+    more = kept.clone()
+    for i in sorted(sizes, key=lambda block: sizes[block])[:_MORE]:
+        more[i] = True
+        yield more.clone()
 
 
 @torch.no_grad()

@@ -1,7 +1,8 @@
 """Training the readout of a one-layer model on all that it can ever see.
 
-The states of the kept blocks are functions of the task's state q, so the readout has finitely many
-inputs, one for each pair (q, letter). A few hundred steps on all of them make its margins large.
+A walk finds all pairs of the task's state q and the states of the kept blocks, so the readout has
+finitely many inputs, one for each pair and letter. A few hundred steps on all of them make its
+margins large.
 """
 
 from collections.abc import Callable
@@ -9,14 +10,18 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
-from statemix.analysis.proof.blocks import consistent_blocks, mixers_of, states_of
+from statemix.analysis.proof.blocks import consistent_blocks, mixers_of
 from statemix.analysis.proof.certificate import with_mixers
+from statemix.analysis.proof.walk import walk
 from statemix.models import Tagger
 from statemix.tasks.automaton import Automaton
 
 __all__ = ["prune", "refit"]
+
+_LIMIT = 4_000  # pairs whose transitions the readout is trained on
 
 
 def prune(model: nn.Module, automaton: Automaton) -> Tagger:
@@ -39,11 +44,7 @@ def refit(
         observe: is called after each step with its number.
     """
     refitted = with_mixers(model, [torch.ones(mixers_of(model)[0].state_shape[0]).bool()])
-    q, letters = (automaton.answer >= 0).nonzero()
-    answers = torch.from_numpy(automaton.answer[q, letters])
-    with torch.no_grad():
-        h = states_of(model, automaton)[q].float()
-    tokens = torch.from_numpy(letters)
+    tokens, h, answers = _everything_asked(refitted, automaton)
     readout = [*mixers_of(refitted)[0].W_o.parameters(), *refitted.norm.parameters()]
     optimiser = torch.optim.AdamW([*readout, *refitted.head.parameters()], lr=lr, weight_decay=0.0)
     for number in range(steps):
@@ -55,3 +56,19 @@ def refit(
         if observe is not None:
             observe(number + 1)
     return refitted.eval()
+
+
+@torch.no_grad()
+def _everything_asked(
+    model: Tagger, automaton: Automaton
+) -> tuple[Int[Tensor, " S"], Float[Tensor, "S n m"], Int[Tensor, " S"]]:
+    """Letters, the states before them, and the answers, for all transitions that are asked."""
+    found = walk(model, automaton, _LIMIT)
+    parts = []
+    for pairs, letters, states in found.transitions(automaton):
+        q = [found.q[pair] for pair in pairs.tolist()]
+        answers = torch.from_numpy(automaton.answer[q, letters.numpy()])
+        asked = answers >= 0
+        parts.append((letters[asked], states[0][asked].float(), answers[asked]))
+    letters, h, answers = (torch.cat(each) for each in zip(*parts, strict=True))
+    return letters, h, answers
