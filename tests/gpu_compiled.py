@@ -30,7 +30,7 @@ HEADLINE = [
 WAYS, KINDS, GATES = (
     ("forward", "backward"),
     (True, False),
-    ("sigmoid", "relu", "tanh", "linear", "silu", "none"),
+    ("hardmax", "sigmoid", "relu", "tanh", "linear", "silu", "none"),
 )
 MASKED, PACKED = ("mask", "cu", "reverse"), ("cu", "owner", "first")
 OTHERS = [

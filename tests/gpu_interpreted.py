@@ -31,6 +31,7 @@ gpu.unavailable = lambda: ""
 register_scans("cpu", gpu.SCANS_IN_TRITON, "Triton's interpreter")
 
 BLOCK, COMPANION = GATED_BLOCK[0], GATED_COMPANION[0]
+HARDMAX = [case for case in CASES if case.is_hardmax]
 UNGATED = [PLAIN[0], PLAIN[2]]
 SCANS = [BLOCK, COMPANION, *UNGATED]
 TOLERANCE = 1e-6
@@ -108,6 +109,29 @@ def slow(*values):
 @pytest.mark.parametrize("case", [*GATED_BLOCK[1:], *UNGATED, *slow(*GATED_COMPANION[1:])], ids=str)
 def test_every_gate_function(case):
     compare(case, 1, 3, 3, 3, {}, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "T"),
+    [
+        pytest.param(*size, marks=pytest.mark.slow if size[0] in (2, 8, 16) else ())
+        for size in SIZES
+    ],
+)
+@pytest.mark.parametrize("case", HARDMAX, ids=str)
+def test_hardmax(monkeypatch, case, m, n, T):
+    """States are exact, also among equal gates, in sequences and in chunks."""
+    gates, v, h0 = (x.float() for x in case.inputs(1, T, n, m, seed=m))
+    for chunk in (0, 2):
+        in_chunks(monkeypatch, chunk)
+        for inputs in ([gates, v, h0], [gates.round(), v, h0]):
+            (h, final, *ours), (truth, true_final, *right) = (
+                run(case.scan, inputs, {}, dtype) for dtype in (torch.float32, torch.float64)
+            )
+            assert torch.equal(h, truth)
+            assert torch.equal(final, true_final)
+            for y, expected in zip(ours, right, strict=True):
+                assert (y - expected).norm() <= TOLERANCE * expected.norm()
 
 
 SETTINGS = {
@@ -231,7 +255,7 @@ def test_low_precision_errors_are_at_most_twice_those_of_plain_torch(monkeypatch
         assert (y - right).norm() <= 2 * (theirs - right).norm() + TOLERANCE * right.norm()
 
 
-@pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
+@pytest.mark.parametrize("case", [BLOCK, COMPANION, *HARDMAX], ids=str)
 def test_nan_stays_in_its_sequence_and_block(case):
     X, x, h0 = (y.float() for y in case.inputs(1, 6, 3, 3, S=2))
     X[0, 1, 1] = torch.nan
@@ -242,7 +266,7 @@ def test_nan_stays_in_its_sequence_and_block(case):
     assert final[1].isfinite().all()
 
 
-@pytest.mark.parametrize("case", [BLOCK, COMPANION], ids=str)
+@pytest.mark.parametrize("case", [BLOCK, COMPANION, *HARDMAX], ids=str)
 def test_closed_gates_and_masked_nan(case):
     """A gate of −inf is closed; values at masked steps affect neither states nor gradients."""
     X, x, h0 = (y.float() for y in case.inputs(1, 4, 2, 3))
@@ -255,7 +279,12 @@ def test_closed_gates_and_masked_nan(case):
 
 @pytest.mark.parametrize(
     ("gate", "open_gate", "shut"),
-    [("softmax", 200.0, -200.0), ("linear", 41.0, 0.0), ("silu", 41.0, -200.0)],
+    [
+        ("softmax", 200.0, -200.0),
+        ("hardmax", 1e-3, 0.0),
+        ("linear", 41.0, 0.0),
+        ("silu", 41.0, -200.0),
+    ],
 )
 def test_saturated_permutations_are_exact(gate, open_gate, shut):
     """In float32 41 · (1 / 41) is not one, so signed rows must be divided by their norm."""

@@ -4,13 +4,14 @@
 
 The row's dot product in the Jacobian equals y, so the gradient needs no additional sum. A row is a
 tuple of vectors, one per column, and each lane holds one row. With the gate function None, the row
-contains coefficients instead of gates: f = g and Z = 1.
+contains coefficients instead of gates: f = g and Z = 1. Hardmax has its own weights (`one_hot`) and
+the Jacobian of softmax.
 """
 
 import triton
 import triton.language as tl
 
-__all__ = ["numerators", "pull", "slope", "weights"]
+__all__ = ["numerators", "one_hot", "pull", "slope", "weights"]
 
 RELU_EPSILON: tl.constexpr = tl.constexpr(1e-3)
 SIGNED_FLOOR: tl.constexpr = tl.constexpr(1e-3)
@@ -46,6 +47,8 @@ def weights(g, GATE: tl.constexpr):
 
     In a signed row with a single nonzero gate, its weight is exactly one or minus one.
     """
+    if GATE == "hardmax":
+        return one_hot(g), tl.zeros_like(g[0]) + 1.0
     f, scale, _ = numerators(g, GATE)
     if GATE == "tanh" or GATE == "linear" or GATE == "silu":
         total = tl.zeros_like(scale)
@@ -58,6 +61,28 @@ def weights(g, GATE: tl.constexpr):
         return w, one
     else:
         return f, scale
+
+
+@triton.jit
+def one_hot(g):
+    """One for the largest gate, the first among equals, and zero for all others.
+
+    A row is NaN if its softmax is.
+    """
+    top = g[0]
+    for j in tl.static_range(1, len(g)):
+        top = tl.maximum(top, g[j])
+    below = g[0] - top
+    for j in tl.static_range(1, len(g)):
+        below += g[j] - top
+    zero = tl.where(below != below, below, tl.zeros_like(top))
+    one = zero + 1.0
+    free = top == top
+    w = ()
+    for j in tl.static_range(len(g)):
+        w += (tl.where(free & (g[j] == top), one, zero),)
+        free = free & (g[j] != top)
+    return w
 
 
 @triton.jit

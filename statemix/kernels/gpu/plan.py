@@ -13,7 +13,7 @@ from statemix.kernels.calls import Recurrence
 __all__ = ["MAX_SIZE", "SHORTEST", "SUPPORTED_GATES", "Plan", "make_plan", "next_power_of_2"]
 
 # The gate functions in `kernels/gpu/gates.py`; None for scans of coefficients.
-SUPPORTED_GATES = {None, "softmax", "sigmoid", "relu", "tanh", "linear", "silu", "none"}
+SUPPORTED_GATES = {None, "softmax", "hardmax", "sigmoid", "relu", "tanh", "linear", "silu", "none"}
 MAX_SIZE = 64  # the largest m: a row of gates must fit in the registers of a lane
 FLIGHT = 12  # row entries that a lane reads at once, so that the warps hide the memory latency
 SHORTEST = 64  # the minimum number of steps in a chunk

@@ -4,6 +4,7 @@
     backward    λ[t] = dy[t] + k_1[t+1],    dg_j = slope_j λ (u_j − pull_j y) / Z,    dv = a λ
                 block      k_j[t] = Σ_i w_ij λ_i
                 companion  k_j[t] = w_j λ + k_{j+1}[t+1]
+                hardmax    dg_j as for softmax, k and dv with its own weights
 
 A sweep reads STEPS time steps before it computes them, and the remaining steps one by one. Both
 passes compute the weights from the gates and never store them.
@@ -19,7 +20,7 @@ consecutive steps.
 import triton
 import triton.language as tl
 
-from statemix.kernels.gpu.gates import numerators, pull, slope, weights
+from statemix.kernels.gpu.gates import numerators, one_hot, pull, slope, weights
 from statemix.kernels.gpu.states import (
     choose,
     enter,
@@ -145,10 +146,11 @@ def adjoint(f, scaled, k, lane, row, valid, M: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def store_gradients(
-    dX, dx, g, f, scale, low, u, v, lam, real, valid, home,
+    dX, dx, g, f, w, scale, low, u, v, lam, real, valid, home,
     M: tl.constexpr, BLOCK: tl.constexpr, GATE: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
     """Store dg_j = slope_j λ (u_j − pull_j y) / Z and dv = a λ, or zero at masked steps."""
+    JACOBIAN: tl.constexpr = "softmax" if GATE == "hardmax" else GATE
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     scaled = lam * scale
     entries = ()
@@ -160,13 +162,13 @@ def store_gradients(
         y += f[j] * entries[j]
     y *= scale
     for j in tl.static_range(COLUMNS):
-        dg = slope(g[j], f[j], GATE) * scaled * (entries[j] - pull(f[j], low, GATE) * y)
-        if GATE == "softmax" and COLUMNS == 2:
+        dg = slope(g[j], f[j], JACOBIAN) * scaled * (entries[j] - pull(f[j], low, JACOBIAN) * y)
+        if JACOBIAN == "softmax" and COLUMNS == 2:
             # u_j − y = w_other (u_j − u_other), without cancellation
             both = f[0] * scaled * (f[1] * scale) * (entries[0] - entries[1])
             dg = both if j == 0 else -both
         tl.store(dX + j, tl.where(real, dg, tl.zeros_like(dg)) if MASKED else dg, mask=valid)
-    dv = lam if GATE is None else f[M] * scaled
+    dv = lam if GATE is None else w[M] * (lam if GATE == "hardmax" else scaled)
     tl.store(dx, tl.where(real, dv, tl.zeros_like(dv)) if MASKED else dv, mask=valid)
 
 
@@ -177,6 +179,7 @@ def backward_steps(
     STEPS: tl.constexpr, EDGE: tl.constexpr,
 ):  # fmt: skip
     """Run steps i, i − 1 .. i − STEPS + 1: read all of them, then compute one after the other."""
+    JACOBIAN: tl.constexpr = "softmax" if GATE == "hardmax" else GATE
     LAGS: tl.constexpr = 1 if BLOCK else M
     COLUMNS: tl.constexpr = M if GATE is None else M + 1
     rows = ()
@@ -189,16 +192,18 @@ def backward_steps(
         rows += ((g, v, real, dy, oldest),)
     for q in tl.static_range(STEPS):
         g, v, real, dy, oldest = rows[q]
-        f, scale, low = numerators(g, GATE)
+        f, scale, low = numerators(g, JACOBIAN)
         lam = dy + k[0]
+        w = one_hot(g) if GATE == "hardmax" else f
         if WRITE:
             to = (i - q) * stride
             window = window[1:] + (oldest,) if lags is None else load_row(lags + to * M, M)
             store_gradients(
-                dX + to * COLUMNS, dx + to, g, f, scale, low, window, v, lam, real, valid,
+                dX + to * COLUMNS, dx + to, g, f, w, scale, low, window, v, lam, real, valid,
                 lane - row, M, BLOCK, GATE, mask is not None,
             )  # fmt: skip
-        moved = adjoint(f, lam * scale, k, lane, row, valid, M, BLOCK)
+        scaled = lam if GATE == "hardmax" else lam * scale
+        moved = adjoint(w, scaled, k, lane, row, valid, M, BLOCK)
         k = moved if mask is None else choose(real, moved, (lam,) + k[1:])
     return k, window
 
