@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
+import numpy as np
 import torch
 from jaxtyping import Bool
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from statemix.analysis.proof.blocks import consistent_blocks, live_blocks, mixers_of
@@ -32,7 +34,8 @@ from statemix.tasks.automaton import Automaton
 __all__ = ["Proof", "check_one_layer", "prove"]
 
 _MORE = 3  # blocks to add if those that carry a function of q are not enough
-_TRAINED_LIMIT = 2_000  # pairs to visit in search of an error of the trained model
+_PAIRS = 4_000  # to visit in search of states that no readout tells apart
+_TRANSITIONS = 30_000  # to visit, about, in search of an error of the trained model
 _UNIT = UNITS["float32"]
 
 
@@ -66,24 +69,32 @@ def prove(
     """
     tagger = check_one_layer(model)
     check_fits(tagger, automaton)
-    total = mixers_of(tagger)[0].state_shape[0]
-    clear = _clear_blocks(tagger)
-    kept = consistent_blocks(tagger, automaton) & clear
-    pruned = with_mixers(tagger, [kept])
-    found = _try(compact(pruned), automaton)
-    if found.holds:
-        return Proof(compact(pruned), found, "pruned", total)
-    for more in _widening(tagger, automaton, kept, clear):
-        wider = with_mixers(tagger, [more])
-        refitted = compact(refit(wider, automaton, steps=steps, observe=observe))
-        found = _try(refitted, automaton)
-        if found.holds:
-            return Proof(refitted, found, "refitted", total)
-    whole = compact(tagger)
-    as_trained = _try(whole, automaton, _TRAINED_LIMIT)
-    if as_trained.holds or as_trained.counterexample is not None:
-        return Proof(whole, as_trained, "trained", total)
-    return Proof(refitted, found, "refitted", total)
+    failed = []
+    for proof in _attempts(tagger, automaton, steps, observe):
+        if proof.certificate.holds:
+            return proof
+        failed.append(proof)
+    as_trained = failed.pop()
+    return failed[-1] if as_trained.certificate.counterexample is None else as_trained
+
+
+def _attempts(
+    model: Tagger, automaton: Automaton, steps: int, observe: Callable[[int], None] | None
+) -> Iterator[Proof]:
+    """The proofs to try, in this order; the last is about the model as it was trained."""
+    total = mixers_of(model)[0].state_shape[0]
+    clear = _clear_blocks(model)
+    kept = consistent_blocks(model, automaton) & clear
+    pruned = compact(with_mixers(model, [kept]))
+    yield Proof(pruned, _try(pruned, automaton), "pruned", total)
+    for more in _widening(model, automaton, kept, clear):
+        wider = with_mixers(model, [more])
+        if _tells_apart(wider, automaton):
+            refitted = compact(refit(wider, automaton, steps=steps, observe=observe))
+            yield Proof(refitted, _try(refitted, automaton), "refitted", total)
+    whole = compact(model)
+    found = _try(whole, automaton, _TRANSITIONS // automaton.letters)
+    yield Proof(whole, found, "trained", total)
 
 
 def check_one_layer(model: nn.Module) -> Tagger:
@@ -113,6 +124,20 @@ def _widening(
     for i in sorted(sizes, key=lambda block: sizes[block])[:_MORE]:
         more[i] = True
         yield more.clone()
+
+
+@torch.no_grad()
+def _tells_apart(model: Tagger, automaton: Automaton) -> bool:
+    """True if some readout of these blocks is right: where states agree, answers do."""
+    found = walk(model, automaton, _PAIRS)
+    answers: dict[bytes, NDArray[np.int64]] = {}
+    for q, (h,) in zip(found.q, found.states, strict=True):
+        asked = automaton.answer[q]
+        known = answers.setdefault((h + 0.0).numpy().tobytes(), asked)
+        if ((known != asked) & (known >= 0) & (asked >= 0)).any():
+            return False
+        answers[(h + 0.0).numpy().tobytes()] = np.maximum(known, asked)
+    return True
 
 
 @torch.no_grad()

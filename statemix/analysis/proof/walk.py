@@ -19,7 +19,7 @@ from statemix.tasks.automaton import NO_STEP, Automaton
 __all__ = ["Walk", "walk"]
 
 States = list[Float[Tensor, "S n m"]]
-_ROWS = 4096  # pairs that are stepped at once
+_ROWS = 4096  # pairs and letters that are stepped at once, about
 
 
 @dataclass
@@ -42,8 +42,9 @@ class Walk:
     def transitions(self, automaton: Automaton) -> Iterator[tuple[Tensor, Tensor, States]]:
         """All pairs with all letters that a word may have there: pairs, letters, states."""
         allowed = torch.from_numpy((automaton.step != NO_STEP) | (automaton.answer >= 0))
-        for first in range(0, len(self.q), _ROWS):
-            part = slice(first, first + _ROWS)
+        count = _ROWS // automaton.letters + 1
+        for first in range(0, len(self.q), count):
+            part = slice(first, first + count)
             pairs, letters = allowed[self.q[part]].nonzero(as_tuple=True)
             layers = zip(*self.states[part], strict=True)
             stacked = [torch.cat(layer)[pairs] for layer in layers]
@@ -51,7 +52,7 @@ class Walk:
 
 
 def walk(model: Tagger, automaton: Automaton, limit: int) -> Walk:
-    """Walk until no new pair is found, or until there are more than `limit` pairs."""
+    """Walk until no new pair is found, or until the first `limit` pairs are found."""
     found = Walk()
     known: dict[tuple[int, bytes], int] = {}
     silent = [torch.zeros_like(h[0]) for h in initial_states(model)]
@@ -62,6 +63,8 @@ def walk(model: Tagger, automaton: Automaton, limit: int) -> Walk:
         _advance(model, automaton, found, known, range(start, stop), silent)
         start = stop
         found.closed = len(found.q) <= limit
+    for each in (found.q, found.states, found.parents):
+        del each[limit:]
     return found
 
 

@@ -129,10 +129,10 @@ def _way(proof: Proof) -> str:
 def _print_failure(task: str, proof: Proof, automaton: Automaton) -> None:
     """Why a model is not proved, and a word on which it is wrong."""
     say(f"{task}: not proved. {proof.certificate.reason}")
-    if proof.way == "refitted":
+    if proof.way != "trained":
         say(
-            "This is about the model without its other blocks and with a readout that was trained "
-            "further. The trained model itself was not found wrong."
+            "This is about the model without the blocks that carry no function of the task's "
+            "state. No error of the trained model itself was found among its shortest words."
         )
     word = proof.certificate.counterexample
     if word is not None:
