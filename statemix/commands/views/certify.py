@@ -79,7 +79,7 @@ def _automaton_of(task: Task) -> Automaton:
     if task.automaton is None:
         raise ValueError(
             f"The task {task.name!r} has no automaton to compare with: no finite number of states "
-            "answers it at every length. docs/automata.md lists the tasks that have one."
+            "answers it at every length. `statemix tasks` lists the tasks that have one."
         )
     return task.automaton
 
@@ -137,7 +137,7 @@ def _print_failure(task: str, proof: Proof, automaton: Automaton) -> None:
     word = proof.certificate.counterexample
     if word is not None:
         _print_counterexample(proof.model, automaton, word)
-    say("Try another seed, or larger blocks. docs/automata.md says which sizes are needed.")
+    say(f"Try another seed, or larger blocks: `statemix tasks {task}` prints the smallest size.")
 
 
 def _print_counterexample(model: nn.Module, automaton: Automaton, word: tuple[int, ...]) -> None:
