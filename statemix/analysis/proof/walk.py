@@ -1,7 +1,7 @@
 """The walk through the product of a model and the automaton of its task.
 
 From (q0, state after BOS), breadth first over all letters, running the model's own step. A model
-whose gates only copy has finitely many states unless it loads new values for ever, so the walk
+whose gates only copy has finitely many states unless it keeps loading new values, so the walk
 closes, and then nothing that any word can do to the model is missing from it.
 """
 
@@ -76,7 +76,7 @@ def _advance(
     pairs: range,
     silent: list[Tensor],
 ) -> None:
-    """Step these pairs by every letter after which a word may go on."""
+    """Step these pairs by every letter after which a word may continue."""
     sources, letters = _continuing(automaton, found.q[pairs.start : pairs.stop])
     if not len(sources):
         return
@@ -89,7 +89,7 @@ def _advance(
 
 
 def _continuing(automaton: Automaton, q: list[int]) -> tuple[Tensor, Tensor]:
-    """The rows of `q`, and the letters after which their words may go on."""
+    """The rows of `q`, and the letters after which their words may continue."""
     rows, letters = torch.from_numpy(automaton.step[q] != NO_STEP).nonzero(as_tuple=True)
     return rows, letters
 
