@@ -250,3 +250,20 @@ def test_more_blocks_are_kept_if_the_first_do_not_suffice(monkeypatch):
     assert wider.certificate.holds
     assert wider.way == "refitted"
     assert wider.certificate.pairs >= found.certificate.pairs
+
+
+def test_a_tie_between_equal_values_does_no_harm(s3):
+    """Before the first letter all slots hold zero, so it does not matter which one is copied."""
+    model, task = s3
+    tied = copy.deepcopy(model)
+    mixer = tied.blocks[0].mixer
+    n, m, columns = mixer.gate_shape
+    inputs = tied.blocks[0].mixer_norm(tied.embedding.weight).double()
+    gates = (inputs @ mixer.W_g.weight.double().T).view(-1, n, m, columns).detach()
+    gates[-1, :, 1, :-1] = 5.0  # at BOS, the second row copies any slot instead of loading zero
+    gates[-1, :, 1, -1] = -5.0
+    with torch.no_grad():
+        mixer.W_g.weight.copy_((torch.linalg.pinv(inputs) @ gates.flatten(1)).T)
+    found = certify(refit(tied, task.automaton), task.automaton)
+    assert found.holds, found
+    assert found.gate_slack > 1

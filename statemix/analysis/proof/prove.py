@@ -8,6 +8,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal, cast
 
 import numpy as np
@@ -26,7 +27,7 @@ from statemix.analysis.proof.certificate import (
     with_mixers,
 )
 from statemix.analysis.proof.refit import refit
-from statemix.analysis.proof.step import check_provable, step
+from statemix.analysis.proof.step import check_provable
 from statemix.analysis.proof.walk import walk
 from statemix.models import Tagger
 from statemix.tasks.automaton import Automaton
@@ -83,11 +84,12 @@ def _attempts(
 ) -> Iterator[Proof]:
     """The proofs to try, in this order; the last is about the model as it was trained."""
     total = mixers_of(model)[0].state_shape[0]
-    clear = _clear_blocks(model)
-    kept = consistent_blocks(model, automaton) & clear
+    kept = consistent_blocks(model, automaton)
+    for block in kept.nonzero().squeeze(1).tolist():
+        kept[block] = _is_clear(model, automaton, block)
     pruned = compact(with_mixers(model, [kept]))
     yield Proof(pruned, _try(pruned, automaton), "pruned", total)
-    for more in _widening(model, automaton, kept, clear):
+    for more in _widening(model, automaton, kept):
         wider = with_mixers(model, [more])
         if _tells_apart(wider, automaton):
             refitted = compact(refit(wider, automaton, steps=steps, observe=observe))
@@ -110,19 +112,21 @@ def check_one_layer(model: nn.Module) -> Tagger:
 
 
 def _widening(
-    model: Tagger, automaton: Automaton, kept: Bool[Tensor, " n"], clear: Bool[Tensor, " n"]
+    model: Tagger, automaton: Automaton, kept: Bool[Tensor, " n"]
 ) -> Iterator[Bool[Tensor, " n"]]:
     """The kept blocks, then one to three more: those whose own walks meet the fewest pairs."""
     yield kept
     sizes = {}
-    for i in (clear & ~kept).nonzero().squeeze(1).tolist():
+    for i in (~kept).nonzero().squeeze(1).tolist():
         with torch.no_grad():
             alone = walk(with_mixers(model, [torch.tensor([i])]), automaton, 10 * automaton.states)
         if alone.closed:
             sizes[i] = len(alone.q)
     more = kept.clone()
-    for i in sorted(sizes, key=lambda block: sizes[block])[:_MORE]:
-        more[i] = True
+    smallest = sorted(sizes, key=lambda block: sizes[block])
+    clear = (block for block in smallest if _is_clear(model, automaton, block))
+    for block in islice(clear, _MORE):
+        more[block] = True
         yield more.clone()
 
 
@@ -140,17 +144,11 @@ def _tells_apart(model: Tagger, automaton: Automaton) -> bool:
     return True
 
 
-@torch.no_grad()
-def _clear_blocks(model: Tagger) -> Bool[Tensor, " n"]:
-    """True for the blocks whose gates differ by more than rounding errors, for every token."""
-    tokens = torch.arange(model.embedding.num_embeddings)
-    n, m = mixers_of(model)[0].state_shape
-    h = torch.zeros(len(tokens), 1, m, dtype=torch.float64)
-    clear = torch.zeros(n, dtype=torch.bool)
-    for i in range(n):
-        alone = with_mixers(model, [torch.tensor([i])])
-        clear[i] = bool((step(alone, tokens, [h], [0 * h[0]], _UNIT).gate_margin > 0).all())
-    return clear
+def _is_clear(model: Tagger, automaton: Automaton, block: int) -> bool:
+    """True if a block has few states, and gates that differ by more than rounding errors."""
+    limit = 10 * automaton.states
+    alone = _try(with_mixers(model, [torch.tensor([block])]), automaton, limit)
+    return alone.pairs <= limit and alone.gate_slack > 0
 
 
 def _try(model: Tagger, automaton: Automaton, limit: int = 200_000) -> Certificate:

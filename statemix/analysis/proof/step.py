@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -28,8 +27,9 @@ States = list[Float[Tensor, "S n m"]]
 class Stepped:
     """The result of a step: states, logits, and how clearly each row chose its gate.
 
-    `gate_margin` is the smallest distance between the largest gate of a row and the next one, less
-    both errors; `loaded` bounds the errors of the values that each layer can load.
+    `gate_margin` is the smallest distance between the largest gate of a row and the next one that
+    leads to another value, less both errors; `loaded` bounds the errors of the values that each
+    layer can load.
     """
 
     states: States
@@ -115,10 +115,11 @@ def _mix(
     raw = gates.value.unflatten(1, mixer.gate_shape)
     blur = gates.error.unflatten(1, mixer.gate_shape)
     chosen = raw.argmax(-1, keepdim=True)
-    is_chosen = F.one_hot(chosen.squeeze(-1), raw.shape[-1]).bool()
-    least = (raw - blur).gather(-1, chosen).squeeze(-1)
-    most = (raw + blur).masked_fill(is_chosen, -torch.inf).amax(-1)
     values = v.value.unflatten(1, mixer.state_shape)
     sources = torch.cat([h.unsqueeze(2).expand(*raw.shape[:-1], -1), values.unsqueeze(-1)], -1)
-    copied = sources.gather(-1, chosen).squeeze(-1)
+    copied = sources.gather(-1, chosen)
+    alike = sources == copied
+    least = (raw - blur).masked_fill(~alike, -torch.inf).amax(-1)
+    most = (raw + blur).masked_fill(alike, -torch.inf).amax(-1)
+    copied = copied.squeeze(-1)
     return copied, v.error.unflatten(1, mixer.state_shape), (least - most).flatten(1).amin(1)
