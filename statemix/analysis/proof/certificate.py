@@ -1,9 +1,10 @@
 """Certificates: a model with hard gates is right on every word of every length, or it is not.
 
 If the walk closes, and at every pair and letter the right class has the largest logit and the
-chosen entry of every row the largest raw gate, both by more than the rounding error, then by
-induction over the length of the word the model is right on all words. What is assumed is that
-sums and products are rounded to the nearest number, in any order of summation.
+chosen entry of every row a larger raw gate than all entries that hold another value, both by more
+than the rounding error, then by induction over the length of the word the model is right on all
+words. What is assumed is that sums and products are rounded to the nearest number, in any order of
+summation.
 """
 
 import copy
