@@ -3,6 +3,7 @@
 # make test-gpu  set up, then test the GPU kernels without a GPU: in Triton's interpreter, and compiled ahead of time
 # make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)
 # make report    set up, then render every table and figure of the paper from results/ into report/
+# make docs      set up, then build the documentation into build/docs/ and run its notebooks
 # make bench     set up, then time the scans on this machine
 # make clean     remove everything the other targets create
 #
@@ -14,13 +15,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo report test test-all test-gpu check format bench clean
+.PHONY: demo report docs test test-all test-gpu check format bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
 
 report: $(VENV)/.plot
 	$(BIN)/statemix report
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+	@echo 'Open build/docs/index.html'
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
@@ -66,4 +71,8 @@ $(VENV)/.plot: $(SOURCES) | $(VENV)/bin/python
 
 $(VENV)/.dev: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) --editable '.[dev]'
+	@touch $(VENV)/.core $@
+
+$(VENV)/.docs: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.core $@

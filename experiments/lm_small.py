@@ -6,7 +6,7 @@
 
 The paper's three panels with models of about two million parameters, a size that a CPU can train.
 Every model reads the same tokens in the same order. Muon trains all models: with so few tokens,
-AdamW, the paper's optimiser, reaches a higher perplexity (docs/log.md).
+AdamW, the paper's optimiser, reaches a higher perplexity (docs/explanation/log.md).
 
     a   perplexity by block size m and learning rate: BD-LRU, H-LRU, LSTM, Mamba-2 and DeltaNet with
         the same number of parameters; three seeds at the learning rate that suits most of them

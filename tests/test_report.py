@@ -250,16 +250,16 @@ def test_page_in_a_browser(clone, monkeypatch):
 
 
 def test_documents_are_rendered_from_the_ledger(tmp_path):
-    """The committed docs/reproduce.md is up to date with the committed ledger."""
+    """The committed docs/explanation/reproduce.md is up to date with the committed ledger."""
     root = Path(__file__).parents[1]
     copy = tmp_path / "reproduce.md"
-    copy.write_text((root / "docs" / "reproduce.md").read_text())
+    copy.write_text((root / "docs" / "explanation" / "reproduce.md").read_text())
     update_documents(
         root / "experiments",
         root / "results" / "ledger.jsonl",
         (copy,),
     )
-    assert copy.read_text() == (root / "docs" / "reproduce.md").read_text()
+    assert copy.read_text() == (root / "docs" / "explanation" / "reproduce.md").read_text()
     assert copy.read_text().count("<!-- end -->") >= 8
 
 

@@ -67,5 +67,12 @@ def test_the_help_explains_the_columns(capsys):
         main(["tasks", "--help"])
     assert end.value.code == 0
     printed = capsys.readouterr().out
-    for word in ("vocabulary", "states", "block", "--dot", "docs/automata.md", "Examples"):
+    for word in (
+        "vocabulary",
+        "states",
+        "block",
+        "--dot",
+        "docs/explanation/automata.md",
+        "Examples",
+    ):
         assert word in printed

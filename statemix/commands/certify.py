@@ -19,7 +19,7 @@ class Certify:
     clear enough, it is trained for 200 more steps.
 
     The proved model, its certificate and a picture of the automaton are written to certificate/ in
-    the run's directory. The exit code is 0 if the model is proved, else 1. docs/certify.md says
+    the run's directory. The exit code is 0 if the model is proved, else 1. docs/howto/certify.md says
     what is assumed.
 
     Examples: `statemix train s5 --block-size 5 --examples 100000 --preset automaton`, then

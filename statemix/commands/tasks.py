@@ -23,7 +23,7 @@ class Tasks:
 
     block: the smallest block size m with which a layer can track the states for any length, if its
     gates only copy and its slots hold functions of the state. "31 to 40" are bounds, "at least 8" a
-    bound from below. docs/automata.md has the theorem and its proof.
+    bound from below. docs/explanation/automata.md has the theorem and its proof.
 
     Examples: `statemix tasks`, `statemix tasks s5 cycle_nav`,
     `statemix tasks random_automaton --task-options states=6 seed=1`,
@@ -35,7 +35,7 @@ class Tasks:
     dot: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Print the smallest automaton of this task in the DOT language of Graphviz instead."""
     task_options: tuple[str, ...] = ()
-    """Options of the tasks, as key=value; docs/suite.md lists them."""
+    """Options of the tasks, as key=value; docs/reference/suite.md lists them."""
     files: tuple[Path, ...] = ()
     """Python files to import first, which register your own tasks."""
 
