@@ -11,7 +11,8 @@ extensions = ["myst_nb", "sphinx.ext.viewcode", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
 highlight_language = "none"
 
-# Markdown stays readable outside Sphinx: links are relative, and headings have the anchors of a code host.
+# Markdown stays readable outside Sphinx: links are relative, and headings
+# have the anchors of a code host.
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 

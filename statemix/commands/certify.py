@@ -19,8 +19,8 @@ class Certify:
     clear enough, it is trained for 200 more steps.
 
     The proved model, its certificate and a picture of the automaton are written to certificate/ in
-    the run's directory. The exit code is 0 if the model is proved, else 1. docs/howto/certify.md says
-    what is assumed.
+    the run's directory. The exit code is 0 if the model is proved, else 1. docs/howto/certify.md
+    says what is assumed.
 
     Examples: `statemix train s5 --block-size 5 --examples 100000 --preset automaton`, then
     `statemix certify runs/<id>`, and to check the files again, from the weights alone,

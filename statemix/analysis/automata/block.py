@@ -6,11 +6,11 @@ state q of the automaton, then
 
     copying means    g_i ∘ δ_a = g_{f_a(i)}        loading means    g_i ∘ δ_a is constant
 
-wherever letter a can be read. The theorem, which docs/explanation/automata.md proves: a block of m slots
-carries a family of functions if and only if it has at most m members that are not constant, and is
-closed, up to constants, under composition with every letter. It suffices to consider functions
-with the values 0 and 1, that is, sets of states. The smallest family with the set U is the
-closure of U (`statemix.analysis.automata.subsets`). So
+wherever letter a can be read. The theorem, which docs/explanation/automata.md proves: a block
+of m slots carries a family of functions if and only if it has at most m members that are not
+constant, and is closed, up to constants, under composition with every letter. It suffices to
+consider functions with the values 0 and 1, that is, sets of states. The smallest family with the
+set U is the closure of U (`statemix.analysis.automata.subsets`). So
 
     m = the least number such that the sets with closures of at most m members separate all states.
 
