@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-from statemix.analysis.proof.prove import prove
 from statemix.models import ModelConfig
+from statemix.proof.prove import prove
 from statemix.sweep import Cell
 from statemix.tasks import Task
 from statemix.train import RunConfig, automaton_preset

@@ -13,7 +13,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from statemix.analysis.proof import (
+from statemix.cli import main
+from statemix.models import ModelConfig, Tagger
+from statemix.proof import (
     certify,
     draw_automaton,
     load_certificate,
@@ -21,9 +23,7 @@ from statemix.analysis.proof import (
     save_certificate,
     verify_certificate,
 )
-from statemix.analysis.proof.picture import summary
-from statemix.cli import main
-from statemix.models import ModelConfig, Tagger
+from statemix.proof.picture import summary
 from statemix.runs.checkpoint import load_checkpoint, save_checkpoint
 from statemix.tasks import find_task
 from statemix.train import RunConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from statemix.analysis.proof import verify_certificate
+from statemix.proof import verify_certificate
 from statemix.tasks import find_task
 
 MODELS = sorted((Path(__file__).parent.parent / "examples" / "models").glob("*/certificate.json"))

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from statemix.analysis.proof import certify, consistent_blocks, keep_blocks, live_blocks, refit
-from statemix.analysis.proof.prove import prove
-from statemix.analysis.proof.refit import prune
-from statemix.analysis.proof.rounding import Bounded, add, layer_norm, linear
 from statemix.models import ModelConfig, Tagger
+from statemix.proof import certify, consistent_blocks, keep_blocks, live_blocks, refit
+from statemix.proof.prove import prove
+from statemix.proof.refit import prune
+from statemix.proof.rounding import Bounded, add, layer_norm, linear
 from statemix.tasks import find_task
 from statemix.tasks.automaton import NO_STEP, Automaton
 from statemix.tasks.groups import elements
@@ -244,7 +244,7 @@ def test_more_blocks_are_kept_if_the_first_do_not_suffice(monkeypatch):
     found = prove(model, automaton)
     assert found.certificate.holds
     consistent = consistent_blocks(model, automaton)
-    module = sys.modules["statemix.analysis.proof.prove"]
+    module = sys.modules["statemix.proof.prove"]
     monkeypatch.setattr(module, "consistent_blocks", lambda *_: torch.zeros_like(consistent))
     wider = prove(model, automaton)
     assert wider.certificate.holds

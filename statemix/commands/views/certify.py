@@ -6,7 +6,11 @@ import torch
 from rich.progress import BarColumn, Progress
 from torch import nn
 
-from statemix.analysis.proof import (
+from statemix.commands.views.console import make_progress, say, warn
+from statemix.commands.views.train import warn_of_changes
+from statemix.config.task import RunConfig
+from statemix.layers import BDLRU
+from statemix.proof import (
     Certificate,
     Proof,
     draw_automaton,
@@ -14,11 +18,7 @@ from statemix.analysis.proof import (
     save_certificate,
     verify_certificate,
 )
-from statemix.analysis.proof.saved import CERTIFICATE
-from statemix.commands.views.console import make_progress, say, warn
-from statemix.commands.views.train import warn_of_changes
-from statemix.config.task import RunConfig
-from statemix.layers import BDLRU
+from statemix.proof.saved import CERTIFICATE
 from statemix.runs.files import write_atomically
 from statemix.runs.layout import CERTIFICATES
 from statemix.tasks import Task

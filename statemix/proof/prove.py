@@ -17,8 +17,9 @@ from jaxtyping import Bool
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from statemix.analysis.proof.blocks import consistent_blocks, live_blocks, mixers_of
-from statemix.analysis.proof.certificate import (
+from statemix.models import Tagger
+from statemix.proof.blocks import consistent_blocks, live_blocks, mixers_of
+from statemix.proof.certificate import (
     UNITS,
     Certificate,
     certify,
@@ -26,10 +27,9 @@ from statemix.analysis.proof.certificate import (
     compact,
     with_mixers,
 )
-from statemix.analysis.proof.refit import refit
-from statemix.analysis.proof.step import check_provable
-from statemix.analysis.proof.walk import walk
-from statemix.models import Tagger
+from statemix.proof.refit import refit
+from statemix.proof.step import check_provable
+from statemix.proof.walk import walk
 from statemix.tasks.automaton import Automaton
 
 __all__ = ["Proof", "check_one_layer", "prove"]

@@ -15,13 +15,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from statemix.analysis.proof.blocks import keep_blocks, live_blocks, mixers_of
-from statemix.analysis.proof.rounding import Bounded
-from statemix.analysis.proof.step import Stepped, check_provable, initial_states, step
-from statemix.analysis.proof.walk import Walk, walk
 from statemix.layers import BDLRU
 from statemix.models import Tagger
 from statemix.models.tagger import Block
+from statemix.proof.blocks import keep_blocks, live_blocks, mixers_of
+from statemix.proof.rounding import Bounded
+from statemix.proof.step import Stepped, check_provable, initial_states, step
+from statemix.proof.walk import Walk, walk
 from statemix.tasks.automaton import Automaton
 
 __all__ = ["UNITS", "Certificate", "certify", "check_fits", "compact", "with_mixers"]

@@ -14,10 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from statemix.analysis.proof.step import check_provable, initial_states, step
 from statemix.layers import BDLRU
 from statemix.models import Tagger
 from statemix.models.tagger import Block
+from statemix.proof.step import check_provable, initial_states, step
 from statemix.tasks.automaton import NO_STEP, Automaton
 
 __all__ = ["consistent_blocks", "keep_blocks", "live_blocks", "states_of"]

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from statemix.analysis.proof.blocks import consistent_blocks, mixers_of
-from statemix.analysis.proof.certificate import with_mixers
-from statemix.analysis.proof.walk import walk
 from statemix.models import Tagger
+from statemix.proof.blocks import consistent_blocks, mixers_of
+from statemix.proof.certificate import with_mixers
+from statemix.proof.walk import walk
 from statemix.tasks.automaton import Automaton
 
 __all__ = ["prune", "refit"]

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from statemix.analysis.proof.step import initial_states, step
 from statemix.models import Tagger
+from statemix.proof.step import initial_states, step
 from statemix.tasks.automaton import NO_STEP, Automaton
 
 __all__ = ["Walk", "walk"]

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from statemix.analysis.proof.rounding import Bounded, add, layer_norm, linear
 from statemix.layers import BDLRU
 from statemix.layers.mlp import NoChannelMixer
 from statemix.models import Tagger
 from statemix.models.tagger import Block
+from statemix.proof.rounding import Bounded, add, layer_norm, linear
 
 __all__ = ["Stepped", "check_provable", "initial_states", "step"]
 

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from statemix.analysis.proof.blocks import live_blocks, mixers_of
-from statemix.analysis.proof.prove import check_one_layer
 from statemix.models import Tagger
 from statemix.models.tagger import Block
+from statemix.proof.blocks import live_blocks, mixers_of
+from statemix.proof.prove import check_one_layer
 
 __all__ = ["draw_automaton", "sources"]
 
