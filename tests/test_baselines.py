@@ -301,7 +301,17 @@ def test_mamba_equals_its_recurrence():
 
 
 def test_every_baseline_is_registered():
-    names = {"lstm", "conv", "lru", "mamba", "mamba2", "deltanet", "gated_deltanet", "deltaproduct"}
+    names = {
+        "attention",
+        "lstm",
+        "conv",
+        "lru",
+        "mamba",
+        "mamba2",
+        "deltanet",
+        "gated_deltanet",
+        "deltaproduct",
+    }
     assert names <= set(layers.MIXERS)
     assert isinstance(
         layers.build_mixer("deltaproduct", D, {"products": 2, "heads": 1, "head_dim": 3}),

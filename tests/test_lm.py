@@ -31,6 +31,7 @@ MODELS = {
     "mamba": {"d_state": 3},
     "mamba2": {"d_state": 3, "head_dim": 4},
     "deltanet": {"heads": 2, "head_dim": 3},
+    "attention": {"heads": 2, "kv_heads": 1, "window": 4},
     "deltaproduct": {"heads": 1, "head_dim": 4, "products": 2},
 }
 EACH = pytest.mark.parametrize("mixer", MODELS)

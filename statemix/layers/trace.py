@@ -5,6 +5,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from statemix.layers.baselines.attention import Attention
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.types import Mask
 
@@ -16,11 +17,14 @@ def trace(
 ) -> tuple[Float[Tensor, "B T d"], list[Any]]:
     """The outputs of `mixer`, and its state after each of the T steps.
 
-    Linear recurrent units return all states at once; any other mixer runs step by step.
+    Linear recurrent units return all states at once, and so does attention without a mask; any
+    other mixer runs step by step.
     """
     if isinstance(mixer, LinearRecurrentUnit):
         y, h = mixer.trace(x, state, mask=mask)
         return y, list(h.unbind(1))
+    if isinstance(mixer, Attention) and mask is None:
+        return mixer.trace(x, state)
     y = x.new_empty(x.shape)
     states = []
     for t in range(x.shape[1]):
