@@ -85,6 +85,24 @@ def test_documents_are_independent():
     assert len(costs["first"]) == 1
 
 
+def test_no_estimate_takes_all_mass_from_unseen_tokens():
+    counts = np.repeat([1, 2, 3, 4], [16, 1, 2, 6])  # by the formula 0.889, -3.3 and -7.7
+    assert discounts(counts).tolist() == [0, 0.75, 0.75, 0.75]
+    documents = [np.array([1, 1, 1, 2])] * 3
+    for order in (1, 2, 3):
+        model = train_ngram(documents, VOCAB, EOT, order)
+        assert np.isfinite(model.bits([np.array([4, 3, 2, 1])]))
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_damaged_shards_are_refused(tmp_path, split):
+    data = little_data(tmp_path / "data")
+    path = data.directory / f"{split}-00000.bin"
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(ValueError, match=f"{split}-00000.bin is damaged: the hash"):
+        measure_ngram(data)
+
+
 def test_discounts_are_those_of_chen_and_goodman():
     n1, n2, n3, n4 = 8, 4, 3, 2
     y = n1 / (n1 + 2 * n2)

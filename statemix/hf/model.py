@@ -13,7 +13,8 @@ from transformers.utils.generic import can_return_tuple
 from statemix.hf.cache import ROLLBACK, RecurrentCache
 from statemix.hf.config import StatemixConfig
 from statemix.layers.gates import INIT_STD
-from statemix.models.lm import LanguageModel, LMBlock, check_tokens
+from statemix.layers.lookup import check_tokens
+from statemix.models.lm import LanguageModel, LMBlock
 from statemix.models.loss import IGNORED, next_token_loss
 
 __all__ = ["StatemixForCausalLM"]
@@ -127,7 +128,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             )
         if input_ids is None:
             return cast(Tensor, inputs_embeds)
-        check_tokens("input_ids", input_ids, "(B, T)", self.model.embedding.num_embeddings)
+        check_tokens("input_ids", input_ids, "(B, T)", self.model.embedding)
         return self.model.embedding(input_ids)
 
     def open_cache(

@@ -230,6 +230,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
                 "`tokens` must be integers with the axes (B, T), "
                 f"got {x.tokens.dtype} of the shape {tuple(x.tokens.shape)}."
             )
+        check_device("tokens", x.tokens, "table", x.table)
 
     def _check_input(self, name: str, x: Tensor, axes: str) -> None:
         """Check that `x` has the given axes, a last axis of size d_model, and the layer's dtype."""

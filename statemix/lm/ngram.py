@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _UNSEEN = -1
+_USUAL = (0.75, 0.75, 0.75)  # discounts for texts that are too short to estimate them
 _BYTES = 256  # number of byte tokens; token 256 ends a document
 
 
@@ -175,12 +176,12 @@ def _discounted(keys: np.ndarray, counts: np.ndarray, contexts: int, vocab: int)
 def discounts(counts: np.ndarray) -> np.ndarray:
     """D for counts of 0, 1, 2, and 3 or more, from the numbers of n-grams with counts 1 to 4."""
     n1, n2, n3, n4 = (int((counts == c).sum()) for c in (1, 2, 3, 4))
-    if 0 in (n1, n2, n3, n4):  # too little text to estimate D: use a common value
-        return np.array([0.0, 0.75, 0.75, 0.75])
+    if 0 in (n1, n2, n3, n4):
+        return np.array([0.0, *_USUAL])
     y = n1 / (n1 + 2 * n2)
-    return np.array([0.0, 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3]).clip(
-        min=0.0
-    )
+    estimate = np.array([1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3])
+    # A discount of zero would leave no probability for tokens that were never seen.
+    return np.array([0.0, *(estimate if estimate.min() > 0 else _USUAL)])
 
 
 @dataclass(frozen=True)
@@ -199,6 +200,7 @@ def measure_ngram(data: TokenData, order: int = 5, *, of_bytes: bool = False) ->
     validation = data.split("validation")
     for split in (train, validation):
         check_ids(split, data.meta.vocab)
+    data.verify()
     if of_bytes:
         held_out = bytes_of(validation, data.tokenizer)
         model = train_ngram(bytes_of(train, data.tokenizer), _BYTES + 1, _BYTES, order)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from statemix.config.model import ModelConfig
 from statemix.layers.gates import INIT_STD, make_linear
-from statemix.layers.lookup import embed
+from statemix.layers.lookup import check_tokens, embed
 from statemix.models.tagger import Block
 
 __all__ = ["Autoencoder", "draw_positions"]
@@ -56,6 +56,7 @@ class Autoencoder(nn.Module):
 
         The input is a full sequence, so states neither enter nor leave.
         """
+        check_tokens("tokens", tokens, "(B, T)", self.embedding)
         if tokens.shape[1] > self.length:
             raise ValueError(
                 f"The autoencoder has {self.length} positions, got a sequence of {tokens.shape[1]}."

@@ -19,16 +19,15 @@ from torch.utils.checkpoint import checkpoint
 
 from statemix.config.model import LMConfig
 from statemix.layers.gates import INIT_STD, make_linear
+from statemix.layers.lookup import check_tokens
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import SwiGLU
-from statemix.ops.check import check_tensor
 from statemix.types import Mask, SequenceBounds
 
 __all__ = [
     "LMBlock",
     "LanguageModel",
     "States",
-    "check_tokens",
     "count_parameters",
     "residual_outputs",
 ]
@@ -130,7 +129,7 @@ class LanguageModel(nn.Module):
         mask: Mask | None = None,
     ) -> tuple[Float[Tensor, "B T d"], States]:
         """Compute the inputs of the head; `next_token_loss` computes logits from them in chunks."""
-        check_tokens("tokens", tokens, "(B, T)", self.embedding.num_embeddings)
+        check_tokens("tokens", tokens, "(B, T)", self.embedding)
         x = self.embedding(tokens)
         after = []
         for block, state in zip(self.blocks, self.before(states), strict=True):
@@ -157,7 +156,7 @@ class LanguageModel(nn.Module):
         self, tokens_t: Integer[Tensor, " B"], states: States | None = None
     ) -> tuple[Float[Tensor, "B V"], States]:
         """Compute the logits of one decoding step, in constant time and memory per step."""
-        check_tokens("tokens_t", tokens_t, "(B)", self.embedding.num_embeddings)
+        check_tokens("tokens_t", tokens_t, "(B)", self.embedding)
         x_t = self.embedding(tokens_t)
         after = []
         for block, state in zip(self.blocks, self.before(states), strict=True):
@@ -186,36 +185,6 @@ def residual_outputs(block: LMBlock) -> list[nn.Linear]:
     """List the projections of a block whose outputs are added to the residual stream."""
     ends = [getattr(block.mixer, name) for name in OUTPUTS if hasattr(block.mixer, name)]
     return [*ends, block.mlp.W_2]
-
-
-def check_tokens(name: str, tokens: Tensor, axes: str, vocab: int) -> None:
-    """Raise an error unless tokens are integers below `vocab` with the given axes.
-
-    On a GPU the range is not checked here, because it would force a synchronisation; the embedding
-    asserts it instead.
-    """
-    check_tensor(name, tokens)
-    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
-        raise TypeError(
-            f"`{name}` must be integers, got {tokens.dtype}. Convert with {name}.long()."
-        )
-    if tokens.dim() != axes.count(",") + 1:
-        raise ValueError(
-            f"`{name}` must have the axes {axes}, got the shape {tuple(tokens.shape)}."
-        )
-    if tokens.device.type == "cpu" and tokens.numel() > 0 and not torch.compiler.is_compiling():
-        _check_range(tokens, vocab)
-
-
-def _check_range(tokens: Tensor, vocab: int) -> None:
-    """Raise an error unless tokens are in 0 .. vocab − 1."""
-    least, most = (int(token) for token in tokens.aminmax())
-    if least < 0 or most >= vocab:
-        raise ValueError(
-            f"A token id must be in 0 .. {vocab - 1}, the model's vocabulary, "
-            f"got {least if least < 0 else most}. "
-            "Use the tokenizer that the model was trained with."
-        )
 
 
 def count_parameters(config: LMConfig) -> int:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from statemix.config.model import ModelConfig
 from statemix.layers.gates import INIT_STD, make_linear
-from statemix.layers.lookup import embed
+from statemix.layers.lookup import check_tokens, embed
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed, mix
 from statemix.layers.mlp import build_channel_mixer
 from statemix.ops.lookup import Lookup, gather, map_rows, steps_from
@@ -70,6 +70,7 @@ class Tagger(nn.Module):
 
         With `states`, a sequence continues without a BOS token.
         """
+        check_tokens("tokens", tokens, "(B, T)", self.embedding)
         begins = self.config.bos and states is None
         if begins:
             bos = tokens.new_full((tokens.shape[0], 1), self.embedding.num_embeddings - 1)
@@ -87,6 +88,7 @@ class Tagger(nn.Module):
         self, tokens_t: Int[Tensor, " B"], states: States | None = None
     ) -> tuple[Float[Tensor, "B classes"], States]:
         """Compute the logits of one step and the states after it."""
+        check_tokens("tokens_t", tokens_t, "(B)", self.embedding)
         if self.config.bos and states is None:
             _, states = self.advance(
                 torch.full_like(tokens_t, self.embedding.num_embeddings - 1), None

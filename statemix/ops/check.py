@@ -23,6 +23,10 @@ __all__ = [
     "check_tensor",
 ]
 
+_FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_FLOATING_NAMES = "float16, bfloat16, float32 or float64"
+_DENSE = "Convert it with to_dense(), or pad nested sequences and pass a mask."
+
 
 def check_block_scan(
     name: str,
@@ -112,19 +116,28 @@ def _check_sequences(
 
 
 def check_tensor(name: str, x: Tensor) -> None:
-    """Raise an error unless `x` is a tensor."""
+    """Raise an error unless `x` is a dense tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"`{name}` must be a tensor, got {type(x).__name__}.")
+    if x.layout != torch.strided or x.is_nested:
+        kind = "a nested tensor" if x.is_nested else str(x.layout)
+        raise TypeError(f"`{name}` must be a dense tensor, got {kind}. {_DENSE}")
+    if x.is_quantized:
+        raise TypeError(
+            f"`{name}` must not be quantised, got {x.dtype}. Convert with {name}.dequantize()."
+        )
 
 
 def check_floating(name: str, x: Tensor) -> None:
-    """Raise an error unless `x` is a tensor of real floating-point numbers."""
+    """Raise an error unless `x` is a dense tensor of real floating-point numbers."""
     check_tensor(name, x)
     if x.is_complex():
         raise TypeError(f"`{name}` must be real: complex numbers are not supported, got {x.dtype}.")
-    if not x.is_floating_point():
+    if x.dtype not in _FLOATING:
         raise TypeError(
             f"`{name}` must be floating point, got {x.dtype}. Convert with {name}.float()."
+            if not x.is_floating_point()
+            else f"`{name}` must be {_FLOATING_NAMES}, got {x.dtype}. Convert with {name}.float()."
         )
 
 

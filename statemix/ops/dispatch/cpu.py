@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from statemix.kernels.calls import ScanCall
@@ -45,14 +47,23 @@ def _scans_of(library: Library) -> Scans:
         return call.m <= library.max_size and call.gate in scans.SUPPORTED_GATES
 
     def forward(call: ScanCall) -> Pair:
-        if call.cu_seqlens is not None:
-            checked_bounds(call.cu_seqlens, call.x.shape[1])
-        return scans.forward(library, call)
+        return scans.forward(library, _with_checked_bounds(call))
 
     def backward(call: ScanCall, h: Tensor, dh: Tensor, dh_final: Tensor) -> Gradients:
-        return scans.backward(library, call, h, dh, dh_final)
+        return scans.backward(library, _with_checked_bounds(call), h, dh, dh_final)
 
     return Scans(supports, forward, backward)
+
+
+def _with_checked_bounds(call: ScanCall) -> ScanCall:
+    """The call with a checked copy of its bounds.
+
+    Between the passes, the memory of `cu_seqlens` may be changed through an array that shares it.
+    """
+    if call.cu_seqlens is None:
+        return call
+    bounds = torch.tensor(checked_bounds(call.cu_seqlens, call.x.shape[1]))
+    return replace(call, cu_seqlens=bounds)
 
 
 def _layer_forward(library: Library) -> Callable[..., Any]:

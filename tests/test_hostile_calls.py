@@ -1,0 +1,95 @@
+"""Calls that no honest program makes: they end in an error that says what is wrong, or work."""
+
+import numpy as np
+import pytest
+import torch
+
+from statemix import (
+    BDLRU,
+    LanguageModel,
+    LMConfig,
+    block_scan,
+    companion_scan,
+    gated_block_scan,
+    gated_companion_scan,
+    hop_scan,
+)
+from statemix.config.model import ModelConfig
+from statemix.models import Tagger
+from statemix.models.autoencoder import Autoencoder
+
+SCANS = {
+    "block": (block_scan, (4, 3, 3), (4, 3)),
+    "companion": (companion_scan, (4, 3), (4,)),
+    "gated_block": (gated_block_scan, (4, 3, 4), (4, 3)),
+    "gated_companion": (gated_companion_scan, (4, 4), (4,)),
+    "hop": (hop_scan, (4, 3, 3), (4, 3)),
+}
+SIZES = {"n_blocks": 2, "block_size": 2}
+
+
+@pytest.mark.parametrize("bounds", [(0, 10**7, 8), (0, -5, 8), (0, 3, 10**9), (5, 3, 8)])
+@pytest.mark.parametrize("name", SCANS)
+def test_bounds_that_change_between_the_passes_are_noticed(name, bounds, unchecked):
+    scan, transition, driver = SCANS[name]
+    shared = np.array([0, 3, 8])
+    X = (torch.randn(1, 8, *transition) * 0.2).requires_grad_()
+    h, _ = scan(X, torch.randn(1, 8, *driver), cu_seqlens=torch.from_numpy(shared))
+    shared[:] = bounds
+    if name == "hop":  # it keeps a copy
+        h.sum().backward()
+        return
+    with pytest.raises(ValueError, match="`cu_seqlens` must"):
+        h.sum().backward()
+
+
+def unusual_tensors():
+    x = torch.zeros(2, 5, 8)
+    return {
+        "sparse": x.to_sparse(),
+        "compressed": x[0].to_sparse_csr(),
+        "nested": torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged),
+        "mkldnn": x.to_mkldnn(),
+        "float8": x.to(torch.float8_e4m3fn),
+        "quantised": torch.quantize_per_tensor(x, 0.1, 0, torch.quint8),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning", "ignore:.*quant:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*nested tensors.*:UserWarning")
+@pytest.mark.parametrize(
+    "kind", ["sparse", "compressed", "nested", "mkldnn", "float8", "quantised"]
+)
+def test_one_check_refuses_unusual_tensors(kind, unchecked):
+    x = unusual_tensors()[kind]
+    with pytest.raises(TypeError, match="`x` must (be a dense tensor|be float16|not be quant)"):
+        BDLRU(8, **SIZES)(x)
+    with pytest.raises(TypeError, match="`b` must (be a dense tensor|be float16|not be quant)"):
+        block_scan(torch.zeros(2, 5, 1, 8, 8), x)
+
+
+def models():
+    config = ModelConfig(width=8, options=SIZES)
+    return {
+        "lm": LanguageModel(LMConfig(vocab=5, width=8, layers=1, options=SIZES)),
+        "tagger": Tagger(config, 5, 3),
+        "tagger without BOS": Tagger(ModelConfig(width=8, options=SIZES, bos=False), 5, 3),
+        "autoencoder": Autoencoder(config, 5, 3, length=5),
+    }
+
+
+@pytest.mark.parametrize("name", models())
+def test_tokens_without_memory_are_refused(name, unchecked):
+    model = models()[name]
+    tokens = torch.zeros(2, 5, dtype=torch.long, device="meta")
+    with pytest.raises(ValueError, match="must be on the device of `embedding`, cpu, got meta"):
+        model(tokens)
+    if hasattr(model, "step"):
+        with pytest.raises(ValueError, match="must be on the device of `embedding`, cpu, got meta"):
+            model.step(tokens[:, 0])
+
+
+@pytest.mark.parametrize("name", models())
+def test_tokens_outside_the_vocabulary_are_refused(name, unchecked):
+    with pytest.raises(ValueError, match="A token id must be in 0 .. "):
+        models()[name](torch.full((2, 5), 9))
