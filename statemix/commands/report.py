@@ -27,7 +27,7 @@ class Report:
     documents: tuple[Path, ...] = ()
     """Instead, update the tables inside these Markdown files, below `<!-- name -->` comments."""
     coverage: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Write nothing; print how many of the paper's values are measured, and how many agree."""
+    """Write nothing; print how many values are measured, agree, and rest on how many seeds."""
 
     def run(self) -> None:
         from statemix.commands.views.report import print_coverage, update_documents, write_report

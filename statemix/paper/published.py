@@ -12,7 +12,18 @@ from statemix.config.model import ModelConfig
 from statemix.config.task import RunConfig, paper_protocol, paper_sizes
 from statemix.paper.rows import BASELINES, mixer_of
 
-__all__ = ["HIDDEN", "published_models", "published_runs"]
+__all__ = ["EPOCHS", "HIDDEN", "SEQUENCES", "WIDTH", "published_models", "published_runs"]
+
+WIDTH = 128
+EPOCHS = 200
+SEQUENCES = {  # in training, by column; the paper does not give those of the regular languages
+    "S3-10k": (10_000,),
+    "S3-250": (250,),
+    "S4-50k": (50_000,),
+    "S4-3k": (3_000,),
+    "S5-100k": (100_000,),
+    **dict.fromkeys(("recall", "copy", "compress"), (20_000, 10_000)),
+}
 
 _RATES = (1e-3, 5e-4, 1e-4)
 _SEEDS = range(5)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
-from statemix.report.tables import coverage, furthest, grids, markdown, markdown_table
+from statemix.report.tables import facts, furthest, grids, markdown, markdown_table
 from statemix.runs.files import write_atomically
 from statemix.sweep import Entry
 
@@ -76,12 +76,18 @@ def _within_table(places: list[Place], found: list[Neighbour]) -> str:
     }
     for place in places:
         for measured in place.measured:
-            within = result_of(measured.chosen).get("measured", {}).get("within")
-            if within is not None:
-                value = paper.get((place.experiment, place.row, place.column), float("nan"))
-                numbers = (f"{number:.3f}" for number in (measured.accuracy, within, value))
-                rows.append((place.row, place.column, measured.recipe, *numbers))
-    columns = ("model", "task", "recipe", "at the longest", "over all lengths", "paper")
+            found_within = [
+                within
+                for entry in measured.entries
+                if (within := result_of(entry).get("measured", {}).get("within")) is not None
+            ]
+            if found_within:
+                value = paper.get((place.experiment, place.row, place.column), math.nan)
+                means = (measured.choice.mean, statistics.mean(found_within), value)
+                numbers = (f"{number:.3f}" for number in means)
+                seeds = str(measured.choice.seeds)
+                rows.append((place.row, place.column, measured.recipe, seeds, *numbers))
+    columns = ("model", "task", "recipe", "seeds", "at the longest", "over all lengths", "paper")
     return markdown_table(columns, rows)
 
 
@@ -101,6 +107,10 @@ def _certificates_table(places: list[Place]) -> str:
         rows.append((place.row, place.column, *numbers, f"{seconds:.0f}"))
     columns = ("proved", "of these refitted", "blocks", "smallest slack", "median CPU s")
     return markdown_table(("model", "task", *columns), rows)
+
+
+def _coverage_table(found: list[Neighbour]) -> str:
+    return markdown_table(("of the paper's values", ""), [(f, str(n)) for f, n in facts(found)])
 
 
 def _curve_of(entry: Entry) -> dict[str, float]:
@@ -127,7 +137,7 @@ def _render(
     if name in PANELS:
         return PANELS[name](language)
     if name in ("coverage", "furthest"):
-        return furthest(found) if name == "furthest" else coverage(found) + "\n"
+        return furthest(found) if name == "furthest" else _coverage_table(found)
     known = [
         *tables,
         *PANELS,

@@ -126,7 +126,7 @@ def _by_cost(axis: Any, places: list[Place]) -> None:
         found = [best for p, best in _best_of(places) if p.row == row and p.column in columns]
         if len(found) == len(columns):
             costs = [step_cost(ModelConfig(**best.chosen.config["model"])) for best in found]
-            accuracy = statistics.mean(best.accuracy for best in found)
+            accuracy = statistics.mean(best.choice.mean for best in found)
             formula = statistics.mean(cost.formula for cost in costs)
             counted = statistics.mean(cost.counted for cost in costs)
             (mark,) = axis.plot(formula, accuracy, linestyle="", label=row)

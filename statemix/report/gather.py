@@ -1,12 +1,14 @@
 """Gather the runs of each experiment's cells from the ledger.
 
 A place is a row and a column of an experiment. Its runs are grouped by recipe. A recipe is
-represented by the test accuracy of the run with the best validation accuracy, over all learning
-rates, with the mean and deviation over all seeds at that rate. A place is represented by the
-recipe whose run has the best validation accuracy. Runs of the paper's size (`--scale paper`) form
-separate recipes, and take precedence over smaller ones.
+represented by the setting whose mean validation accuracy over seeds is best: the number is the mean
+test accuracy over these seeds, with its standard deviation. Of settings that validate alike to two
+digits, the one with more seeds is taken. A place is represented by the best of its recipes, by the
+same rule. Runs of the paper's size (`--scale paper`) form separate recipes, and take precedence
+over smaller ones.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from statemix.config.task import RunConfig
-from statemix.paper import PaperValue
+from statemix.paper import SEQUENCES, WIDTH, PaperValue
 from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_scales
 from statemix.sweep.select import setting_of
 
@@ -25,7 +27,7 @@ _FULL_SIZE = "the paper's size"
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of one recipe at one place, at the chosen learning rate."""
+    """The runs of one recipe at one place, in the chosen setting: one for each seed."""
 
     recipe: str
     choice: Choice
@@ -37,8 +39,9 @@ class Measured:
         return max(self.entries, key=lambda entry: result_of(entry)["validation"]["token"])
 
     @property
-    def accuracy(self) -> float:
-        return result_of(self.chosen)["test"]["token"]
+    def rank(self) -> tuple[float, int, float]:
+        """What recipes and settings are compared by; the largest is chosen."""
+        return _rank(self.choice)
 
 
 @dataclass(frozen=True)
@@ -55,32 +58,36 @@ class Place:
     def best(self) -> Measured | None:
         """The recipe that validates best, among those of the paper's size if there are any."""
         full = [m for m in self.measured if m.recipe.endswith(_FULL_SIZE)]
-        return max(
-            full or self.measured,
-            key=lambda m: result_of(m.chosen)["validation"]["token"],
-            default=None,
-        )
+        return max(full or self.measured, key=lambda measured: measured.rank, default=None)
 
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A number of the paper, with our accuracy, and mean and deviation over the same recipe."""
+    """A number of the paper, with the mean of ours, and what that rests on."""
 
     paper: PaperValue
-    accuracy: float | None = None
-    mean: float = 0.0
+    mean: float | None = None
     deviation: float = 0.0
+    best: float = 0.0
     runs: int = 0
     recipe: str = ""
+    as_large: bool = False
+    """True if our runs have the paper's width and number of training sequences."""
 
     @property
     def difference(self) -> float | None:
-        return None if self.accuracy is None else self.accuracy - self.paper.accuracy
+        """Our mean minus the paper's number."""
+        return None if self.mean is None else self.mean - self.paper.accuracy
 
     @property
     def full_size(self) -> bool:
-        """True if our runs have the paper's size."""
+        """True if our runs are those of `--scale paper`."""
         return self.recipe.endswith(_FULL_SIZE)
+
+    @property
+    def is_average(self) -> bool:
+        """True if the number is the mean over the other columns of its row."""
+        return self.paper.column == "overall"
 
 
 def result_of(entry: Entry) -> dict[str, Any]:
@@ -145,16 +152,17 @@ def _make_place(
 
 
 def _measure(recipe: str, entries: list[Entry]) -> Measured:
-    """Collect the run that validates best, and the runs that differ from it only in the seed."""
-    chosen = max(entries, key=lambda entry: result_of(entry)["validation"]["token"])
-    setting = setting_of(chosen)
-    same = [
-        entry
-        for entry in entries
-        if entry.config["lr"] == chosen.config["lr"] and setting_of(entry) == setting
-    ]
-    (choice,) = choose(same)
-    return Measured(recipe, choice, tuple(same))
+    """Collect the runs of the setting that validates best; they differ only in the seed."""
+    settings: dict[tuple[str, float], list[Entry]] = defaultdict(list)
+    for entry in entries:
+        settings[setting_of(entry), entry.config["lr"]].append(entry)
+    measured = [Measured(recipe, choose(same)[0], tuple(same)) for same in settings.values()]
+    return max(measured, key=lambda each: each.rank)
+
+
+def _rank(choice: Choice) -> tuple[float, int, float]:
+    """Mean validation accuracy to two digits, the number of seeds, and the exact mean."""
+    return round(choice.validation, 2), choice.seeds, choice.validation
 
 
 def neighbours(places: list[Place], values: list[PaperValue]) -> list[Neighbour]:
@@ -184,25 +192,31 @@ def _neighbour(value: PaperValue, place: Place | None) -> Neighbour:
         return Neighbour(value)
     return Neighbour(
         value,
-        best.accuracy,
         best.choice.mean,
         best.choice.deviation,
-        len(best.entries),
+        best.choice.best,
+        best.choice.seeds,
         best.recipe,
+        _is_as_large(best.chosen.config, value.column),
     )
 
 
+def _is_as_large(config: dict[str, Any], column: str) -> bool:
+    """True for the paper's width and number of sequences, where the paper gives the latter."""
+    sequences = SEQUENCES.get(column, ())
+    return config["model"]["width"] == WIDTH and config["train_examples"] in sequences
+
+
 def _average(value: PaperValue, parts: list[Place | None]) -> Neighbour:
-    """Average our accuracy over all columns, if each has been measured."""
+    """Average our numbers over all columns, if each has been measured."""
     each = [_neighbour(value, part) for part in parts]
-    numbers = [one.accuracy for one in each if one.accuracy is not None]
-    if len(numbers) < len(each):
+    means = [one.mean for one in each if one.mean is not None]
+    if len(means) < len(each):
         return Neighbour(value)
-    mean = sum(one.mean for one in each) / len(each)
     return Neighbour(
         value,
-        sum(numbers) / len(numbers),
-        mean,
-        runs=sum(one.runs for one in each),
+        statistics.mean(means),
+        best=statistics.mean(one.best for one in each),
+        runs=min(one.runs for one in each),
         recipe="mean of the columns",
     )

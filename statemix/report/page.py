@@ -37,7 +37,7 @@ _BODY = """
 <h1>statemix: the paper's numbers and ours</h1>
 <p>{summary}</p>
 <p class=note>Dots show the mean over seeds, bars the standard deviation, and dashed rings
-the paper's values. The table shows the test accuracy of the run with the best validation accuracy,
+the paper's values. The table shows the same means,
 and the paper's value in brackets. Hover over a dot or a cell to see every run with its seed,
 learning rate, CPU time and commit.</p>
 <div class=controls><label>experiment <select id=experiment></select></label>
@@ -105,7 +105,7 @@ def _as_data(place: Place, paper: float | None) -> dict[str, Any]:
         "column": place.column,
         "planned": place.planned,
         "paper": paper,
-        "accuracy": None if best is None else best.accuracy,
+        "accuracy": None if best is None else best.choice.mean,
         "measured": [_runs_of(measured) for measured in place.measured],
     }
 

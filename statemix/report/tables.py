@@ -7,10 +7,13 @@ from collections.abc import Iterable, Sequence
 from statemix.report.gather import Neighbour
 
 __all__ = [
+    "agreement",
     "comma_separated",
     "coverage",
+    "facts",
     "furthest",
     "grids",
+    "is_close",
     "latex",
     "markdown",
     "markdown_table",
@@ -18,6 +21,8 @@ __all__ = [
 
 _Grid = dict[tuple[str, str], Neighbour]  # by row and column
 _CLOSE = 0.02  # the largest difference that counts as agreement
+_BELOW = 0.05  # the largest difference that counts as agreement or better
+_SOLVED = 0.98
 
 
 def grids(neighbours: list[Neighbour]) -> dict[str, _Grid]:
@@ -36,19 +41,20 @@ def _axes(grid: _Grid) -> tuple[list[str], list[str]]:
 
 
 def _number(n: Neighbour | None) -> str:
-    """Our accuracy, [mean ± deviation, seeds] if there are several, (the paper's, difference).
+    """Our mean ± deviation [seeds], (the paper's, difference).
 
     A dot marks a cell that has not been run, a dagger a value that is commented out in the paper's
-    source, and a double dagger a run of ours at the paper's size.
+    source, and a double dagger runs of ours at the paper's size.
     """
     if n is None:
         return ""
     paper = f"{n.paper.accuracy:.3f}{'' if n.paper.printed else '†'}"
-    if n.accuracy is None or n.difference is None:
+    if n.mean is None or n.difference is None:
         return f"· ({paper})"
-    several = n.runs > 1 and n.paper.column != "overall"
-    seeds = f" [{n.mean:.3f} ± {n.deviation:.3f}, {n.runs}]" if several else ""
-    return f"{n.accuracy:.3f}{'‡' if n.full_size else ''}{seeds} ({paper}, {_signed(n.difference)})"
+    spread = f" ± {n.deviation:.3f}" if n.runs > 1 and not n.is_average else ""
+    seeds = "" if n.is_average else f" [{n.runs}]"
+    size = "‡" if n.full_size else ""
+    return f"{n.mean:.3f}{spread}{size}{seeds} ({paper}, {_signed(n.difference)})"
 
 
 def _signed(difference: float) -> str:
@@ -112,11 +118,11 @@ _FIELDS = (
     "model",
     "task",
     "paper",
-    "ours",
-    "difference",
-    "runs",
     "mean",
     "deviation",
+    "seeds",
+    "best",
+    "difference",
     "recipe",
     "size",
     "printed",
@@ -132,8 +138,8 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
         size = "paper" if n.full_size else "smaller"
         ours = (
             [""] * 7
-            if n.accuracy is None
-            else [n.accuracy, n.difference, n.runs, n.mean, n.deviation, n.recipe, size]
+            if n.mean is None
+            else [n.mean, n.deviation, n.runs, n.best, n.difference, n.recipe, size]
         )
         writer.writerow(
             [n.paper.table, n.paper.row, n.paper.column, n.paper.accuracy, *ours, n.paper.printed]
@@ -141,34 +147,60 @@ def comma_separated(neighbours: list[Neighbour]) -> str:
     return out.getvalue()
 
 
+def is_close(n: Neighbour) -> bool:
+    """True if our mean is at most .05 below the paper's number."""
+    return n.difference is not None and n.difference >= -_BELOW
+
+
+def facts(neighbours: list[Neighbour]) -> list[tuple[str, int]]:
+    """What is measured of the paper's numbers, how much of it agrees, and what it rests on."""
+    measured = [n for n in neighbours if n.mean is not None]
+    close = [n for n in measured if abs(n.difference or 0.0) <= _CLOSE]
+    cells = [n for n in measured if not n.is_average]
+    return [
+        ("values in the paper's tables", len(neighbours)),
+        ("commented out in the paper's source", sum(not n.paper.printed for n in neighbours)),
+        ("measured here", len(measured)),
+        (f"our mean is within {_BELOW} of the paper or above", sum(map(is_close, measured))),
+        (f"our mean is within {_CLOSE} of the paper", len(close)),
+        (
+            f"of these, both are at least {_SOLVED}",
+            sum(min(n.mean or 0.0, n.paper.accuracy) >= _SOLVED for n in close),
+        ),
+        ("averages of other values", len(measured) - len(cells)),
+        ("of the others, rest on one seed", sum(n.runs == 1 for n in cells)),
+        ("of the others, have three seeds or more", sum(n.runs >= 3 for n in cells)),
+        (
+            "of the others, have the paper's width and number of sequences",
+            sum(n.as_large for n in cells),
+        ),
+        ("of the others, are runs of --scale paper", sum(n.full_size for n in cells)),
+    ]
+
+
 def coverage(neighbours: list[Neighbour]) -> str:
-    """Summarise how many of the paper's numbers we have measured, and how many of those agree."""
-    measured = [n for n in neighbours if n.difference is not None]
-    close = sum(abs(n.difference or 0.0) <= _CLOSE for n in measured)
-    lines = []
-    for table, grid in grids(neighbours).items():
-        have = sum(n.accuracy is not None for n in grid.values())
-        hidden = sum(not n.paper.printed for n in grid.values())
-        note = f", {hidden} of which are commented out in the paper's source" if hidden else ""
-        lines.append(f"{table}: {have} of {len(grid)} measured{note}")
-    once = sum(n.runs == 1 for n in measured if n.paper.column != "overall")
-    lines.append(
-        f"{sum(n.full_size for n in measured)} at the paper's size, the others at a smaller one; "
-        f"{once} rest on one seed"
+    """`facts` as text, one a line, after the number of measured values of each table."""
+    lines = [
+        f"{table}: {sum(n.mean is not None for n in grid.values())} of {len(grid)} measured"
+        for table, grid in grids(neighbours).items()
+    ]
+    return "\n".join([*lines, *(f"{count:>3} {fact}" for fact, count in facts(neighbours))])
+
+
+def agreement(neighbours: list[Neighbour]) -> str:
+    """One sentence on how many of the paper's values we reach."""
+    found = dict(facts(neighbours))
+    close = found[f"our mean is within {_BELOW} of the paper or above"]
+    return (
+        f"{found['measured here']} of the paper's {len(neighbours)} values are measured; "
+        f"{close} of our means are within {_BELOW} of the paper or above."
     )
-    lines.append(
-        f"{len(measured)} of the paper's {len(neighbours)} values have a measured neighbour; "
-        f"{close} of those agree within {_CLOSE}."
-    )
-    return "\n".join(lines)
 
 
 def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
     """A table of the largest differences from the paper."""
     measured = [
-        n
-        for n in neighbours
-        if n.difference is not None and n.paper.column != "overall" and n.paper.printed
+        n for n in neighbours if n.difference is not None and not n.is_average and n.paper.printed
     ]
     columns = ("table", "model", "task", "ours", "paper", "difference", "runs", "recipe")
     rows = [
@@ -176,7 +208,7 @@ def furthest(neighbours: list[Neighbour], count: int = 20) -> str:
             n.paper.table,
             n.paper.row,
             n.paper.column,
-            f"{n.accuracy:.3f}",
+            f"{n.mean:.3f}",
             f"{n.paper.accuracy:.3f}",
             _signed(n.difference or 0.0),
             str(n.runs),

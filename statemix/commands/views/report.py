@@ -8,7 +8,7 @@ from statemix.report.documents import update_document
 from statemix.report.gather import Neighbour, Place, gather, neighbours
 from statemix.report.language import LANGUAGE, PANELS, draw_language, read_language
 from statemix.report.page import write_report_page
-from statemix.report.tables import comma_separated, coverage, grids, latex, markdown
+from statemix.report.tables import agreement, comma_separated, coverage, grids, latex, markdown
 from statemix.runs.files import write_atomically
 from statemix.sweep import Ledger
 
@@ -61,7 +61,7 @@ def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> Non
             out / "language.md", "\n".join(panel(runs) for panel in PANELS.values()).encode()
         )
     write_atomically(out / "values.csv", comma_separated(found).encode())
-    summary = coverage(found).splitlines()[-1]
+    summary = agreement(found)
     try:
         from statemix.report.figures import draw_figures
         from statemix.report.throughput import draw_throughput
