@@ -9,12 +9,16 @@ from statemix import layers
 from statemix.layers.baselines import (
     LRU,
     LSTM,
+    PDSSM,
+    RWKV7,
     Conv,
     DeltaNet,
     DeltaProduct,
     GatedDeltaNet,
     Mamba,
     Mamba2,
+    Mamba3,
+    SLiCE,
 )
 from statemix.layers.baselines.matrix import matrix_loop, matrix_scan
 
@@ -31,6 +35,11 @@ MIXERS = {
     "deltanet": lambda: DeltaNet(D, 2, 3),
     "gated deltanet": lambda: GatedDeltaNet(D, 2, 3, conv=0, output_gate=False),
     "deltaproduct": lambda: DeltaProduct(D, 2, 3, products=3),
+    "mamba3": lambda: Mamba3(D, d_state=6, head_dim=4),
+    "rwkv7": lambda: RWKV7(D, 3),
+    "pdssm": lambda: PDSSM(D, 4),
+    "slice": lambda: SLiCE(D, 3),
+    "slice of increments": lambda: SLiCE(D, 2, path="increments"),
 }
 EACH = pytest.mark.parametrize("make", MIXERS.values(), ids=MIXERS)
 
@@ -38,8 +47,10 @@ EACH = pytest.mark.parametrize("make", MIXERS.values(), ids=MIXERS)
 def build(make):
     torch.manual_seed(0)
     mixer = make().double()
+    # Nothing bounds the state of a SLiCE: with larger weights it grows to 1e15.
+    std = 0.1 if isinstance(mixer, SLiCE) else 0.5
     for parameter in mixer.parameters():
-        torch.nn.init.normal_(parameter, std=0.5)
+        torch.nn.init.normal_(parameter, std=std)
     return mixer
 
 
@@ -106,7 +117,7 @@ def test_masked_steps_have_no_effect(make):
     alone, state = mixer(x[:1, mask[0]])
     torch.testing.assert_close(y[:1, mask[0]], alone, rtol=1e-9, atol=1e-9)
     assert_same_state(pick(final, slice(0, 1)), state)
-    assert all((x == 0).all() for x in flat(pick(final, slice(1, 2))))
+    assert_same_state(pick(final, slice(1, 2)), mixer(x[1:, :0])[1])
 
 
 PADDED = {
@@ -186,8 +197,10 @@ def test_options_out_of_range_raise(make, message):
 
 @EACH
 def test_gradients(make):
+    """Those of PD-SSM are estimates, which `test_recent_mixers.py` compares with an oracle's."""
     mixer, x = build(make), torch.randn(1, 6, D, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: mixer(x)[0], x, atol=1e-6)
+    if not isinstance(mixer, PDSSM):
+        assert torch.autograd.gradcheck(lambda x: mixer(x)[0], x, atol=1e-6)
     mixer(x)[0].sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in mixer.parameters())
 
