@@ -19,6 +19,7 @@ import torch
 
 from statemix import __version__
 from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch.linear import choices
 from statemix.ops.dispatch.registry import cpu_library
 
 __all__ = ["Contest", "Row", "append", "check_writable", "hold"]
@@ -156,6 +157,7 @@ def _machine() -> dict[str, str]:
         "torch": torch.__version__,
         "processor": _processor(),
         "library": cpu_library(),
+        "products": ", ".join(sorted({choice.library for choice in choices()})),
     }
     if torch.cuda.is_available():
         facts |= {"gpu": torch.cuda.get_device_name(), "gpu_kernels": gpu.describe()}

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from statemix.layers.gates import make_linear
+from statemix.layers.weights import project
 from statemix.ops.check import check_choice
 
 __all__ = [
@@ -34,7 +35,7 @@ class SwiGLU(nn.Module):
         self.W_2 = make_linear(inner, d_model, bias=False)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        return self.W_2(F.silu(self.W_1(x)) * self.W_3(x))
+        return project(self.W_2, F.silu(project(self.W_1, x)) * project(self.W_3, x))
 
 
 class MLP(nn.Module):
@@ -75,7 +76,7 @@ class PublishedMLP(nn.Module):
         self.W_2 = make_linear(4 * d_model, d_model, bias=False)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        return self.W_2(F.gelu(self.W_1(x), approximate="tanh"))
+        return project(self.W_2, F.gelu(project(self.W_1, x), approximate="tanh"))
 
 
 CHANNEL_MIXERS: dict[str, type[nn.Module]] = {

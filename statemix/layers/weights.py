@@ -3,13 +3,14 @@
 Only this module looks at hooks and parametrisations.
 """
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.utils.parametrize import is_parametrized
 
 from statemix.ops.dispatch.layer import Weights
+from statemix.ops.dispatch.linear import linear
 
-__all__ = ["has_hooks", "is_altered", "plain_weights"]
+__all__ = ["has_hooks", "is_altered", "plain_weights", "project"]
 
 
 def plain_weights(W_g: nn.Module, W_v: nn.Module, W_o: nn.Module) -> Weights | None:
@@ -22,6 +23,13 @@ def plain_weights(W_g: nn.Module, W_v: nn.Module, W_o: nn.Module) -> Weights | N
     if W_g.bias is None or W_v.bias is not None or W_o.bias is not None:
         return None
     return Weights(W_g.weight, W_g.bias, W_v.weight, W_o.weight)
+
+
+def project(linear_map: nn.Module, x: Tensor) -> Tensor:
+    """`linear_map(x)`, by the faster library if it is a plain `nn.Linear` without a bias."""
+    if _has_any_global_hook() or not _is_plain(linear_map) or linear_map.bias is not None:
+        return linear_map(x)
+    return linear(x, linear_map.weight)
 
 
 def is_altered(module: nn.Module) -> bool:

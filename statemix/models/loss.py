@@ -19,6 +19,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from statemix.ops.dispatch.linear import add_product, product
+from statemix.ops.precision import cast_under_autocast
+
 __all__ = ["IGNORED", "next_token_loss"]
 
 IGNORED = -100  # the target of a step that is not scored
@@ -89,16 +92,20 @@ class SumOfLosses(torch.autograd.Function):
     ) -> Tensor:
         total = x.new_zeros((), dtype=at_least_float32(x.dtype))
         dx = torch.empty_like(x) if wanted[0] else None
-        dW = torch.zeros_like(W, dtype=total.dtype) if wanted[1] else None
+        # Transposed, because products that are wider than high are faster on a CPU.
+        dW_t = W.new_zeros(W.shape[::-1], dtype=total.dtype) if wanted[1] else None
+        x_low, W_low = cast_under_autocast(x, W)
         for start in range(0, len(x), chunk):
             part = slice(start, start + chunk)
-            loss, g = loss_and_gradient(F.linear(x[part], W), targets[part], any(wanted))
+            logits = product(x_low[part], W_low.t())
+            loss, g = loss_and_gradient(logits, targets[part], any(wanted))
             total += loss
             if dx is not None:
-                dx[part] = g @ W
-            if dW is not None:
-                add_product(dW, g.T, x[part])
-        ctx.save_for_backward(x, W, targets, dx, None if dW is None else dW.to(W.dtype))
+                dx[part] = product(g, W_low)
+            if dW_t is not None:
+                add_product(dW_t, x_low[part].t(), g)
+        dW = None if dW_t is None else dW_t.t().to(W.dtype).contiguous()
+        ctx.save_for_backward(x, W, targets, dx, dW)
         return total
 
     @staticmethod
@@ -133,14 +140,6 @@ def loss_and_gradient(
         return loss, logits
     p.div_(total.masked_fill(ignored, math.inf))  # steps that are not scored get a zero gradient
     return loss, p.scatter_add_(1, chosen, ignored.to(dtype) - 1).to(logits.dtype)
-
-
-def add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add the product a b to `total` in place, without a temporary matrix if the dtypes agree."""
-    if a.dtype == b.dtype == total.dtype:
-        total.addmm_(a, b)
-    else:
-        total.add_(a @ b)
 
 
 def at_least_float32(dtype: torch.dtype) -> torch.dtype:

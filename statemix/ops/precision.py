@@ -11,6 +11,7 @@ from torch import Tensor
 
 __all__ = [
     "cast_like",
+    "cast_under_autocast",
     "is_autocast",
     "output_and_state",
     "output_dtype",
@@ -46,6 +47,14 @@ def is_autocast(x: Tensor) -> bool:
     """True if autocast is enabled on the device of `x`."""
     device = x.device.type
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def cast_under_autocast(*inputs: Tensor) -> tuple[Tensor, ...]:
+    """All inputs in autocast's dtype if it is enabled on their device, else unchanged."""
+    if not is_autocast(inputs[0]):
+        return inputs
+    dtype = torch.get_autocast_dtype(inputs[0].device.type)
+    return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in inputs)
 
 
 def promote(*inputs: Tensor) -> tuple[Tensor, ...]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from statemix import __version__
 from statemix.commands.views.console import make_console
 from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch.linear import Choice, choices
 from statemix.ops.dispatch.registry import KernelChoice, cpu_library, kernel_choices
 
 __all__ = ["print_info"]
@@ -25,6 +26,7 @@ class _Info:
     versions: dict[str, str]
     threads: dict[str, int]
     cpu_library: str
+    products: list[Choice]
     gpu_kernels: str
     devices: list[str]
     kernels: list[KernelChoice]
@@ -53,6 +55,7 @@ def _facts(info: _Info) -> Table:
         **{f"{name} threads": str(count) for name, count in info.threads.items()},
         "devices": ", ".join(info.devices),
         "CPU library": info.cpu_library,
+        **{f"products {each.kind}": f"{each.library}: {each.why}" for each in info.products},
         "GPU kernels": info.gpu_kernels,
     }
     for name, value in rows.items():
@@ -69,7 +72,9 @@ def _collect() -> _Info:
     threads = {"intra-op": torch.get_num_threads(), "inter-op": torch.get_num_interop_threads()}
     gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     devices = ["cpu", *(gpus or ["no GPU that torch sees"])]
-    return _Info(versions, threads, cpu_library(), gpu.describe(), devices, kernel_choices())
+    return _Info(
+        versions, threads, cpu_library(), choices(), gpu.describe(), devices, kernel_choices()
+    )
 
 
 def _installed_version(package: str) -> str:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from statemix.kernels.calls import Recurrence, Weights
-from statemix.kernels.cpu import pool
+from statemix.kernels.cpu import pool, products
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.readout import Readout
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer, run
@@ -136,7 +136,7 @@ class Rows:
     def gates(self, s: Chunk, memory: Tensor, keep: bool) -> Gates:
         """Compute the raw gates and drivers of a chunk."""
         out = self.kept(s, memory).X if keep else memory[: s.b - s.a]
-        torch.addmm(self.layer.c, self.x[s.a : s.b], self.layer.W.t(), out=out)
+        products.into(out, self.x[s.a : s.b], self.layer.W.t(), self.layer.c)
         return Gates(out, None)
 
     def kept(self, s: Chunk, memory: Tensor) -> Gates:
@@ -149,7 +149,7 @@ class Rows:
             self,
             dgates,
             pool.empty(tuple(self.x.shape)),
-            torch.zeros_like(self.layer.W),
+            self.layer.W.new_zeros(self.layer.W.shape[::-1]),
             torch.zeros_like(self.layer.c),
         )
 
@@ -161,7 +161,7 @@ class RowsGradient:
     rows: Rows
     dgates: Tensor
     dx: Tensor
-    dW: Tensor
+    dW_t: Tensor  # transposed, which is wider than high
     dc: Tensor
 
     def memory(self, s: Chunk) -> Tensor:
@@ -171,13 +171,13 @@ class RowsGradient:
     def add(self, s: Chunk) -> None:
         """Add the gradients that were written there."""
         dgates = self.memory(s)
-        self.dW.addmm_(dgates.t(), self.rows.x[s.a : s.b])
+        products.add_product(self.dW_t, self.rows.x[s.a : s.b].t(), dgates)
         self.dc.add_(dgates.sum(0))
-        torch.mm(dgates, self.rows.layer.W, out=self.dx[s.a : s.b])
+        products.into(self.dx[s.a : s.b], dgates, self.rows.layer.W)
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of x, W and c."""
-        return self.dx, self.dW, self.dc
+        return self.dx, self.dW_t.t().contiguous(), self.dc
 
 
 @dataclass(frozen=True)
@@ -195,9 +195,8 @@ class Table:
     def memory(self, keep: bool) -> Tensor:
         """The gates of all rows, which a scan reads in place."""
         memory = self.x.new_empty((self.x.shape[0], self.layer.sizes.inputs))
-        return torch.addmm(
-            self.layer.c, self.x, self.layer.W.t(), out=memory
-        )  # `out` keeps float32 under autocast
+        products.into(memory, self.x, self.layer.W.t(), self.layer.c)
+        return memory
 
     def gates(self, s: Chunk, memory: Tensor, keep: bool) -> Gates:
         return self.kept(s, memory)
@@ -224,12 +223,11 @@ class TableGradient:
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
         x, W = self.table.x, self.table.layer.W
-        dx, dW = x.new_empty(x.shape), W.new_empty(W.shape)
-        return (
-            torch.mm(self.dgates, W, out=dx),
-            torch.mm(self.dgates.t(), x, out=dW),
-            self.dgates.sum(0),
-        )
+        dx = x.new_empty(x.shape)
+        dW_t = W.new_empty(W.shape[::-1])
+        products.into(dx, self.dgates, W)
+        products.into(dW_t, x.t(), self.dgates)
+        return dx, dW_t.t().contiguous(), self.dgates.sum(0)
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:

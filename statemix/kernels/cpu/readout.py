@@ -1,13 +1,14 @@
 """The outputs y = W_o h of a chunk of steps: of all steps, or from one step of every row on.
 
 Rows of `length` steps are concatenated on one axis, h (N, states), and so are their outputs, y.
-Products write to `out`, which keeps float32 under autocast.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from statemix.kernels.cpu import products
 
 __all__ = ["Readout"]
 
@@ -22,26 +23,29 @@ class Readout:
 
     def forward(self, a: int, b: int, h: Tensor, y: Tensor) -> None:
         """Write the outputs of the steps a .. b − 1, whose states are h."""
-        torch.mm(h[self._local(a, b)], self.W_o.t(), out=y[self._outputs(a, b)])
+        products.into(y[self._outputs(a, b)], h[self._local(a, b)], self.W_o.t())
 
     def backward(self, a: int, b: int, dy: Tensor, dh: Tensor) -> None:
         """Write the gradients of those states; they are zero at steps that are not read."""
         if not self.start:
-            torch.mm(dy[a:b], self.W_o, out=dh)
+            products.into(dh, dy[a:b], self.W_o)
             return
         dh.zero_()
         read = dh.new_empty((self.count(b) - self.count(a), dh.shape[1]))
-        dh[self._local(a, b)] = torch.mm(dy[self._outputs(a, b)], self.W_o, out=read)
+        products.into(read, dy[self._outputs(a, b)], self.W_o)
+        dh[self._local(a, b)] = read
 
     def add_gradient(self, a: int, b: int, dy: Tensor, h: Tensor, dW_o: Tensor) -> None:
         """Add what those steps contribute to the gradient of W_o."""
-        dW_o.addmm_(dy[self._outputs(a, b)].t(), h[self._local(a, b)])
+        products.add_product(dW_o, dy[self._outputs(a, b)].t(), h[self._local(a, b)])
 
     def gradient(self, dy: Tensor, h: Tensor) -> Tensor:
         """The gradient of W_o, from the states of all steps."""
         if self.start:
             h = h.view(-1, self.length, h.shape[1])[:, self.start :].flatten(0, 1)
-        return torch.mm(dy.t(), h, out=torch.empty_like(self.W_o))
+        dW_o = torch.empty_like(self.W_o)
+        products.into(dW_o, dy.t(), h)
+        return dW_o
 
     def count(self, step: int) -> int:
         """The number of outputs before `step`."""
