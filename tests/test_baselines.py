@@ -21,8 +21,10 @@ from statemix.layers.baselines import (
     SLiCE,
 )
 from statemix.layers.baselines.matrix import matrix_loop, matrix_scan
+from statemix.layers.wrappers import Convolution, OutputGate, ShortConvolution
 
 D = 6
+BLOCKS = {"mixer": "bdlru", "n_blocks": 2, "block_size": 3}
 MIXERS = {
     "lstm": lambda: LSTM(D, 5),
     "conv": lambda: Conv(D, 3),
@@ -40,6 +42,13 @@ MIXERS = {
     "pdssm": lambda: PDSSM(D, 4),
     "slice": lambda: SLiCE(D, 3),
     "slice of increments": lambda: SLiCE(D, 2, path="increments"),
+    "convolution": lambda: Convolution(D, 4),
+    "short conv, bdlru": lambda: ShortConvolution(D, BLOCKS, kernel=4),
+    "short conv of one, lstm": lambda: ShortConvolution(
+        D, {"mixer": "lstm", "hidden": 3}, kernel=1
+    ),
+    "output gate, hlru": lambda: OutputGate(D, {"mixer": "hlru", "n_channels": 4, "order": 3}),
+    "gate, conv, bdlru": lambda: OutputGate(D, {"mixer": "short_conv", "inner": BLOCKS}),
 }
 EACH = pytest.mark.parametrize("make", MIXERS.values(), ids=MIXERS)
 
@@ -55,7 +64,9 @@ def build(make):
 
 
 def flat(state):
-    return [x for x in (state if isinstance(state, tuple) else (state,)) if x is not None]
+    if isinstance(state, tuple):
+        return [x for part in state for x in flat(part)]
+    return [] if state is None else [state]
 
 
 def assert_same_state(a, b):
@@ -63,11 +74,9 @@ def assert_same_state(a, b):
 
 
 def pick(state, row):
-    return (
-        tuple(None if x is None else x[row] for x in state)
-        if isinstance(state, tuple)
-        else state[row]
-    )
+    if isinstance(state, tuple):
+        return tuple(pick(part, row) for part in state)
+    return None if state is None else state[row]
 
 
 @EACH
@@ -352,6 +361,41 @@ def test_lstm_equals_its_equations():
         h = torch.sigmoid(o) * torch.tanh(c)
         outputs.append(mixer.W_o(h))
     torch.testing.assert_close(mixer(x)[0], torch.stack(outputs, 1))
+
+
+def test_the_wrappers_equal_their_equations():
+    conv, x = build(lambda: Convolution(D, 4)), torch.randn(2, 7, D, dtype=torch.float64)
+    padded = F.pad(x, (0, 0, 3, 0))
+    kernel = conv.conv.weight[:, 0]
+    u = F.silu(sum(padded[:, k : k + 7] * kernel[:, k] for k in range(4)) + conv.conv.bias)
+    torch.testing.assert_close(conv(x)[0], u)
+    mixer = build(MIXERS["gate, conv, bdlru"])
+    inside = mixer.inner
+    expected = torch.sigmoid(mixer.W_z(x)) * inside.inner(inside.conv(x)[0])[0]
+    torch.testing.assert_close(mixer(x)[0], expected)
+
+
+def test_packing_with_a_mask_equals_masking_each_sequence():
+    mixer, lengths = build(MIXERS["gate, conv, bdlru"]), [5, 0, 1, 9]
+    x, mask = torch.randn(1, 15, D, dtype=torch.float64), torch.rand(1, 15) > 0.3
+    y, final = mixer(x, cu_seqlens=bounds(lengths), mask=mask)
+    for row, (part, real) in enumerate(
+        zip(x.split(lengths, 1), mask.split(lengths, 1), strict=True)
+    ):
+        own, state = mixer(part[:, real[0]])
+        first = sum(lengths[:row])
+        torch.testing.assert_close(y[:, first : first + lengths[row]][:, real[0]], own)
+        assert_same_state(pick(final, slice(row, row + 1)), state)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_wrapper_needs_a_mixer():
+    with pytest.raises(ValueError, match="as an object with the field `mixer`.*, got {'n': 3}"):
+        OutputGate(D, {"n": 3})
+    with pytest.raises(ValueError, match="Unknown mixer 'gru'"):
+        ShortConvolution(D, "gru")
+    with pytest.raises(ValueError, match="Unknown option of mixer 'lru': 'm'"):
+        ShortConvolution(D, {"mixer": "lru", "m": 3})
 
 
 def test_conv_equals_its_sum():

@@ -24,7 +24,14 @@ OPTIONS = {
     "mamba2": {"d_state": 4, "head_dim": 8},
     "deltanet": {"heads": 2, "head_dim": 4},
 }
-EACH = pytest.mark.parametrize("mixer", OPTIONS)
+HYBRID = {
+    "mixer": "bdlru",
+    "mixer_options": OPTIONS["bdlru"],
+    "mixers": ["bdlru", "bdlru", {"mixer": "attention", "heads": 2, "kv_heads": 1}],
+    "num_hidden_layers": 3,
+}
+EACH = pytest.mark.parametrize("mixer", [*OPTIONS, "hybrid"])
+RECURRENT = pytest.mark.parametrize("mixer", OPTIONS)
 GREEDY = {"max_new_tokens": 25, "do_sample": False, "pad_token_id": 0}
 
 
@@ -42,8 +49,7 @@ def build(mixer="bdlru", seed=0, **changes):
         "vocab_size": V,
         "hidden_size": 16,
         "num_hidden_layers": 2,
-        "mixer": mixer,
-        "mixer_options": OPTIONS[mixer],
+        **(HYBRID if mixer == "hybrid" else {"mixer": mixer, "mixer_options": OPTIONS[mixer]}),
     }
     model = StatemixForCausalLM(StatemixConfig(**{**sizes, **changes}))
     for parameter in model.parameters():
@@ -229,11 +235,29 @@ def test_prompt_lookup_is_greedy(mixer, length):
     assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=6, **GREEDY), out)
 
 
+def test_fifty_prompts_of_a_hybrid_decode_alike():
+    """Greedy, assisted, by prompt lookup, and left-padded next to a longer prompt."""
+    model, assistant = build("hybrid"), build("hybrid", seed=5)
+    for seed in range(50):
+        torch.manual_seed(seed)
+        ids = prompt(1, int(torch.randint(1, 20, ())))
+        greedy = model.generate(ids, **GREEDY)
+        assert torch.equal(model.generate(ids, assistant_model=assistant, **GREEDY), greedy)
+        assert torch.equal(model.generate(ids, prompt_lookup_num_tokens=3, **GREEDY), greedy)
+        rows = torch.zeros(2, 23, dtype=torch.long)
+        rows[0, 23 - ids.shape[1] :] = ids[0]
+        rows[1] = prompt(23)
+        mask = torch.ones_like(rows)
+        mask[0, : 23 - ids.shape[1]] = 0
+        padded = model.generate(rows, attention_mask=mask, **GREEDY)
+        assert torch.equal(padded[:1, 23:], greedy[:, ids.shape[1] :])
+
+
 @EACH
 def test_recording_changes_no_output(mixer):
     """Padding occurs at positions with and without recorded states."""
     model, ids, mask = build(mixer), prompt(2, 90), torch.rand(2, 90) > 0.3
-    cache = RecurrentCache(2)
+    cache = RecurrentCache(model.config.num_hidden_layers)
     cache.activate_past_recording()
     ours = model(ids, attention_mask=mask.long(), past_key_values=cache).logits
     truth = model(ids, attention_mask=mask.long(), use_cache=False).logits
@@ -283,7 +307,7 @@ def test_prompt_lookup_halves_the_calls_on_repetitive_text(counting):
     assert 2 * fewer <= calls, (fewer, calls)
 
 
-@EACH
+@RECURRENT
 def test_memory_is_constant(mixer):
     """The cache holds only the model's states, after 5 tokens and after 105."""
     model, sizes = build(mixer), set()
@@ -400,7 +424,7 @@ def test_speculation_continues_from_a_cache(mixer, way):
         assert torch.equal(out, greedy[:, :40])
         seen = cache.get_seq_length()
         assert seen in (39, 40)
-        fresh = RecurrentCache(2)
+        fresh = RecurrentCache(model.config.num_hidden_layers)
         model(out[:, :seen], past_key_values=fresh)
         for ours, theirs in zip(
             cache.layers[1].tensors()[-2:], fresh.layers[1].tensors()[-2:], strict=True
@@ -423,7 +447,7 @@ def test_speculation_from_a_cache_needs_the_full_text():
 @EACH
 def test_a_cache_rolls_back(mixer):
     model, ids = build(mixer), prompt(2, 30)
-    cache = RecurrentCache(2)
+    cache = RecurrentCache(model.config.num_hidden_layers)
     model(ids[:, :10], past_key_values=cache)
     cache.activate_past_recording()
     model(ids[:, 10:20], past_key_values=cache)
@@ -456,7 +480,7 @@ def test_a_copied_cache_is_independent():
 @EACH
 def test_rows_of_a_cache(mixer):
     model, ids = build(mixer), prompt(3, 9)
-    cache = RecurrentCache(2)
+    cache = RecurrentCache(model.config.num_hidden_layers)
     assert cache.batch_size == -1
     model(ids[:, :8], past_key_values=cache)
     cache.batch_select_indices(torch.tensor([2, 0]))

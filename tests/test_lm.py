@@ -32,6 +32,7 @@ MODELS = {
     "mamba2": {"d_state": 3, "head_dim": 4},
     "deltanet": {"heads": 2, "head_dim": 3},
     "attention": {"heads": 2, "kv_heads": 1, "window": 4},
+    "short_conv": {"inner": {"mixer": "output_gate", "inner": "attention"}, "kernel": 3},
     "deltaproduct": {"heads": 1, "head_dim": 4, "products": 2},
 }
 EACH = pytest.mark.parametrize("mixer", MODELS)

@@ -43,11 +43,16 @@ WAYS = {
 MIXERS = {
     "bdlru": {"n_blocks": 3, "block_size": 2, "learn_initial_state": True},
     "hlru": {"n_channels": 4, "order": 3},
+    "hybrid": {"n_blocks": 3, "block_size": 2},
 }
+MIXERS_OF = {"context": ("bdlru", "hlru"), "fsdp": ("bdlru", "hybrid")}
+HYBRID = ("bdlru", {"mixer": "attention", "heads": 2})
 
 
 def config_of(data, mixer):
-    model = LMConfig(data.meta.vocab, 16, 2, mixer, MIXERS[mixer])
+    mixers = HYBRID if mixer == "hybrid" else ()
+    name = "bdlru" if mixers else mixer
+    model = LMConfig(data.meta.vocab, 16, 2, name, MIXERS[mixer], mixers=mixers)
     settings = {"lr": 1e-2, "optimiser": "adamw", "warmup": 0.1}
     # The 25 tokens of a sequence do not divide evenly among two ranks.
     return LMRunConfig(model, digest(data), length=25, batch=4, steps=STEPS, **settings)
@@ -63,7 +68,7 @@ def train_every_way(rank, count, directory, data_directory):
     data = open_data(data_directory)
     config = config_of(data, "bdlru")
     for way, execution in WAYS.items():
-        for mixer in MIXERS if way == "context" else ("bdlru",):
+        for mixer in MIXERS_OF.get(way, ("bdlru",)):
             saving = replace(execution, save_every=10, peak_flops=1e9)
             train(config_of(data, mixer), data, directory / f"{way} {mixer}", saving)
 
@@ -81,6 +86,12 @@ def train_every_way(rank, count, directory, data_directory):
         execution = replace(WAYS[way], save_every=10, peak_flops=1e9)
         with ranks_of(execution) as ranks, suppress(KeyboardInterrupt):
             train_lm(config, execution, data, directory / f"cut {way}", ranks, stop)
+
+    with (
+        ranks_of(WAYS["context"]) as ranks,
+        pytest.raises(ValueError, match="context parallelism\\), got Attention. Train this model"),
+    ):
+        train_lm(config_of(data, "hybrid"), WAYS["context"], data, directory / "refused", ranks)
 
     # Both ranks raise this error.
     (directory / "foreign").mkdir(exist_ok=True)
@@ -112,7 +123,10 @@ def two_ranks(data, tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize(("way", "mixer"), [*((way, "bdlru") for way in WAYS), ("context", "hlru")])
+@pytest.mark.parametrize(
+    ("way", "mixer"),
+    [*((way, "bdlru") for way in WAYS), ("context", "hlru"), ("fsdp", "hybrid")],
+)
 def test_two_ranks_match_the_losses_of_one_process(one_process, two_ranks, way, mixer):
     directory, results = one_process
     ours = two_ranks / f"{way} {mixer}"

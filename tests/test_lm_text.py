@@ -17,8 +17,9 @@ from statemix.data.tokens import open_data
 from statemix.lm import load_model, save_model
 from statemix.lm.evaluate import Perplexity, measure_perplexity
 from statemix.lm.generate import Sampling, choose, generate_tokens
+from statemix.lm.measure import flops_per_token
 from statemix.lm.text import read_held_out, read_text
-from statemix.models import LanguageModel, LMConfig
+from statemix.models import LanguageModel, LMConfig, count_parameters, find_preset
 
 TEXT = "the cat sat on the mat, the dog ate the cat's hat; and that was that. " * 6
 CONFIG = LMConfig(300, 16, 2, "bdlru", {"n_blocks": 4, "block_size": 2})
@@ -511,8 +512,20 @@ def test_a_full_disk_raises(directory, tmp_path):
 def test_presets_are_listed_with_their_sizes(capsys):
     main(["lm", "presets"])
     printed = capsys.readouterr().out
-    for word in ("212m-bdlru-m4", "211,875,360", "2m-mamba2", "n_blocks=302, block_size=4"):
+    for word in ("212m-bdlru-m4", "211,875,360", "2m-mamba2", "n_blocks=302"):
         assert word in printed
+
+
+def test_info_lists_the_layers_of_a_model(directory, capsys):
+    main(["lm", "info", "2m-hybrid", "--length", "1"])
+    printed = capsys.readouterr().out
+    assert printed.count("bdlru(n_blocks=82, block_size=4)") == 3
+    config = find_preset("2m-hybrid")
+    flops = flops_per_token(LanguageModel(config), 1)
+    for word in (f"{count_parameters(config):,}", f"{flops:,} in training", "attention"):
+        assert word in printed
+    main(["lm", "info", str(directory)])
+    assert f"{count_parameters(load_model(directory).model.config):,}" in capsys.readouterr().out
 
 
 def test_transformers_loads_an_export(directory, tmp_path, capsys):

@@ -531,6 +531,10 @@ def test_new_fields_do_not_change_ids(config):
     assert (
         len({first.id, replace(first, optimiser="muon").id, replace(first, matrix_lr=0.1).id}) == 3
     )
+    assert "mixers" not in json.loads(first.to_json())["model"]
+    hybrid = replace(first, model=replace(first.model, mixers=("bdlru", "attention")))
+    assert hybrid.id != first.id
+    assert run_config_from_dict(json.loads(hybrid.to_json())) == hybrid
 
 
 def test_biases_and_norms_do_not_decay(config):
@@ -648,6 +652,21 @@ def test_an_interrupted_run_with_muon_resumes_to_the_same_losses(
     assert losses(tmp_path / "full")[2:] != losses(full_run[1])[2:]
 
 
+@pytest.mark.parametrize("stop", [4, 7])
+def test_an_interrupted_hybrid_resumes_to_the_same_losses(tmp_path, config, data, stop):
+    hybrid = replace(config.model, layers=3, mixers=("bdlru", "bdlru", "attention"))
+    config = replace(config, model=hybrid)
+    run(config, data, tmp_path / "full")
+    with pytest.raises(KeyboardInterrupt):
+        run(config, data, tmp_path / "cut", observer=interrupt_at(stop))
+    run(config, data, tmp_path / "cut")
+    assert losses(tmp_path / "cut") == losses(tmp_path / "full")
+    saved = [load_model(tmp_path / name / "final").model for name in ("cut", "full")]
+    assert saved[0].config == hybrid
+    for ours, theirs in zip(*(model.parameters() for model in saved), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_the_learning_rate_warms_up_and_follows_a_cosine(config):
     schedule = replace(config, steps=21, warmup=0.2, lr=1.0, min_lr=0.1)
     rates = [learning_rate(schedule, step) for step in range(21)]
@@ -660,7 +679,13 @@ def test_flops_are_six_per_weight(config):
     model = LanguageModel(config.model)
     weights = sum(p.numel() for p in model.parameters()) - model.embedding.weight.numel()
     gates = 2 * 3 * 2 * 3  # 2 layers of 3 blocks of 2 rows of 3
-    assert flops_per_token(model) == 6 * (weights + gates)
+    assert flops_per_token(model, 24) == 6 * (weights + gates)
+    attention = LanguageModel(replace(config.model, mixer="attention", options={"heads": 2}))
+    weights = sum(p.numel() for p in attention.parameters()) - model.embedding.weight.numel()
+    seen = 2 * (16 + 16) * (1 + 24) / 2  # 2 layers: a query reads keys and values of width 16
+    assert flops_per_token(attention, 24) == 6 * (weights + seen)
+    windowed = replace(config.model, mixer="attention", options={"heads": 2, "window": 1})
+    assert flops_per_token(LanguageModel(windowed), 24) == 6 * (weights + 2 * (16 + 16))
 
 
 def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
@@ -688,6 +713,27 @@ def test_train_from_the_command_line(tmp_path, monkeypatch, capsys, data):
         main([*command, "--minutes", "0"])
     with pytest.raises(SystemExit, match="`minutes` must be above zero and finite, got inf"):
         main([*command, "--minutes", "inf"])
+
+
+def test_a_pattern_of_mixers_from_the_command_line(tmp_path, monkeypatch, data):
+    monkeypatch.chdir(tmp_path)
+    command = ["lm", "train", str(data.directory), *tiny_model(batch=2), "--steps", "1"]
+    main([*command, "--mixers", "bdlru", "attention:heads=2,window=3", "--layers", "3"])
+    (directory,) = (tmp_path / "runs" / "lm").iterdir()
+    model = read_config(directory).model
+    assert [str(choice) for choice in model.layer_mixers] == [
+        "bdlru(block_size=4, n_blocks=16)",
+        "attention(heads=2, window=3)",
+        "bdlru(block_size=4, n_blocks=16)",
+    ]
+    with pytest.raises(SystemExit, match="Unknown mixer 'attn'"):
+        main([*command, "--mixers", "bdlru", "attn", "--layers", "2", "--out", "other"])
+
+
+@pytest.mark.parametrize("mixers", ["bdlru", 3, [{"heads": 2}], [None]])
+def test_a_pattern_must_list_mixers(mixers):
+    with pytest.raises(ValueError, match="must list the mixers|as an object with the field"):
+        LMConfig(10, mixers=mixers)
 
 
 def test_minutes_become_steps(tmp_path, monkeypatch, data, capsys):

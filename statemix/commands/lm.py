@@ -10,13 +10,14 @@ from statemix.commands.lm_export import Export
 from statemix.commands.lm_generate import Generate
 from statemix.commands.lm_ngram import NGram
 from statemix.commands.lm_prepare import Prepare
-from statemix.commands.lm_presets import Presets
+from statemix.commands.lm_presets import LMInfo, Presets
 from statemix.commands.lm_train import LMTrain
 
 __all__ = ["LM"]
 
 _Command = (
     Annotated[Presets, tyro.conf.subcommand("presets")]
+    | Annotated[LMInfo, tyro.conf.subcommand("info")]
     | Annotated[Prepare, tyro.conf.subcommand("prepare")]
     | Annotated[LMTrain, tyro.conf.subcommand("train")]
     | Annotated[NGram, tyro.conf.subcommand("ngram")]

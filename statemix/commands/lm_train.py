@@ -27,6 +27,9 @@ class _LMTrainOptions:
     """Model sizes by name: see `statemix lm presets`. The vocabulary is the data's."""
     options: tuple[str, ...] = ()
     """Options of the mixer, as key=value."""
+    mixers: tuple[str, ...] = ()
+    """Mixers of consecutive layers, repeated over the depth, such as `bdlru bdlru
+    attention:heads=8,window=64`; the name of --mixer has --options. (default: the preset's)"""
     minutes: float | None = None
     """Instead of --steps: train for as many steps as this machine can run in this many minutes."""
     peak_tflops: float = 0.0
@@ -80,16 +83,27 @@ class _LMTrainOptions:
 
         preset = find_preset(self.preset)
         given = given_options(self, LMConfig)
+        given["mixers"] = tuple(_read_mixer(text) for text in self.mixers)
+        if not given["mixers"] and "mixer" not in given:
+            del given["mixers"]
         same_mixer = given.get("mixer", preset.mixer) == preset.mixer
         kept = preset.options if same_mixer else {}
         given["options"] = {**kept, **read_options(self.options, "--options")}
         return replace(preset, vocab=vocab, **given)
 
 
+def _read_mixer(text: str) -> str | dict[str, Any]:
+    """A mixer of the pattern: its name, alone or with options after a colon."""
+    name, colon, options = text.partition(":")
+    if not colon:
+        return name
+    return {"mixer": name, **read_options(tuple(options.split(",")), "--mixers")}
+
+
 LMTrain: Any = make_dataclass(
     "LMTrain",
     [
-        *option_fields(LMConfig, ("vocab", "options"), default="the preset's"),
+        *option_fields(LMConfig, ("vocab", "options", "mixers"), default="the preset's"),
         *option_fields(LMRunConfig, ("model", "data", "version")),
         *option_fields(Execution, ("peak_flops",)),
     ],

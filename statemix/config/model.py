@@ -1,13 +1,23 @@
 """Models as data: around which mixer, and how large."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, Literal
+from itertools import cycle, islice
+from typing import Annotated, Any, Literal, NamedTuple
 
 from statemix.config.fields import AT_LEAST_ONE, POSITIVE, check_fields, check_known
 
-__all__ = ["SIZES", "ChannelMixer", "LMConfig", "ModelConfig", "Size", "lm_config_from_dict"]
+__all__ = [
+    "SIZES",
+    "ChannelMixer",
+    "LMConfig",
+    "MixerChoice",
+    "ModelConfig",
+    "Size",
+    "lm_config_from_dict",
+    "read_choice",
+]
 
 Size = Annotated[int, AT_LEAST_ONE]
 ChannelMixer = Literal["swiglu", "mlp", "published_swiglu", "published_mlp", "none"]
@@ -49,6 +59,39 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+class MixerChoice(NamedTuple):
+    """A mixer by name, with its options."""
+
+    name: str
+    options: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{key}={_shown(value)}" for key, value in self.options.items())
+        return f"{self.name}({shown})" if shown else self.name
+
+
+def _shown(value: Any) -> str:
+    """An option's value; one that is a mixer is shown as such."""
+    return (
+        str(read_choice(value)) if isinstance(value, Mapping) and "mixer" in value else f"{value}"
+    )
+
+
+def read_choice(entry: Any) -> MixerChoice:
+    """The mixer that an entry of a config names: a name, or a mapping such as
+
+    {"mixer": "attention", "heads": 4}, which has the options next to the name.
+    """
+    if isinstance(entry, str):
+        return MixerChoice(entry, {})
+    if not (isinstance(entry, Mapping) and isinstance(entry.get("mixer"), str)):
+        raise ValueError(
+            "A mixer must be given by its name, or as an object with the field `mixer` and the "
+            f"mixer's options, got {entry!r}."
+        )
+    return MixerChoice(entry["mixer"], {k: v for k, v in entry.items() if k != "mixer"})
+
+
 @dataclass(frozen=True)
 class LMConfig:
     """A language model."""
@@ -69,9 +112,35 @@ class LMConfig:
     """Added to the mean square inside each RMS norm."""
     tie: bool = False
     """Share one matrix between the embedding and the head."""
+    mixers: tuple[str | Mapping[str, Any], ...] = ()
+    """Mixers of consecutive layers, repeated over the depth; if empty, all layers have `mixer`. The
+    name of `mixer` has `options`; other names have their defaults, or own options in an object."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.mixers, str) or not isinstance(self.mixers, Sequence):
+            raise ValueError(f"`mixers` must list the mixers of layers, got {self.mixers!r}.")
+        object.__setattr__(self, "mixers", tuple(self.mixers))
         check_fields(self)
+        for entry in self.mixers:
+            read_choice(entry)
+
+    @property
+    def pattern(self) -> tuple[MixerChoice, ...]:
+        """The mixers of the first layers, which repeat over the depth."""
+        own = MixerChoice(self.mixer, self.options)
+        return tuple(own if each == self.mixer else read_choice(each) for each in self.mixers) or (
+            own,
+        )
+
+    @property
+    def layer_mixers(self) -> tuple[MixerChoice, ...]:
+        """The mixer of each layer."""
+        return tuple(islice(cycle(self.pattern), self.layers))
+
+    @property
+    def title(self) -> str:
+        """The names of the mixers in the pattern."""
+        return ", ".join(choice.name for choice in self.pattern)
 
     @property
     def mlp_width(self) -> int:
@@ -81,8 +150,10 @@ class LMConfig:
         return math.ceil(8 * self.width / 3 / _MULTIPLE) * _MULTIPLE
 
     def to_dict(self) -> dict[str, Any]:
-        """The config as JSON can hold it."""
-        return {**asdict(self), "options": dict(self.options)}
+        """The config as JSON can hold it; without a pattern there is no field `mixers`."""
+        found = {**asdict(self), "options": dict(self.options)}
+        mixers = [each if isinstance(each, str) else dict(each) for each in found.pop("mixers")]
+        return {**found, "mixers": mixers} if mixers else found
 
 
 def lm_config_from_dict(data: Mapping[str, Any]) -> LMConfig:

@@ -31,6 +31,7 @@ class StatemixConfig(PreTrainedConfig):
 
     Args:
         mixer: a name from `statemix.MIXERS`, with its `mixer_options`.
+        mixers: mixers of consecutive layers, repeated over the depth, as in `LMConfig`.
         intermediate_size: inner width of the MLP (None: 8/3 of hidden_size).
         chunked_loss: compute the loss of `labels` in chunks, without holding the logits of all
             steps; outputs then have no logits.
@@ -46,6 +47,7 @@ class StatemixConfig(PreTrainedConfig):
     mixer_options: dict[str, Any] = field(
         default_factory=lambda: {"n_blocks": 302, "block_size": 4}
     )
+    mixers: list[Any] | None = None
     intermediate_size: int | None = None
     rms_norm_eps: float = 1e-6
     use_cache: bool = True
@@ -79,6 +81,7 @@ class StatemixConfig(PreTrainedConfig):
             inner=self.intermediate_size,
             norm_eps=self.rms_norm_eps,
             tie=self.tie_word_embeddings,
+            mixers=tuple(self.mixers or ()),
         )
 
 
@@ -92,6 +95,7 @@ def config_from_lm(
         num_hidden_layers=config.layers,
         mixer=config.mixer,
         mixer_options=dict(config.options),
+        mixers=config.to_dict().get("mixers"),
         intermediate_size=config.inner,
         rms_norm_eps=config.norm_eps,
         tie_word_embeddings=config.tie,

@@ -6,12 +6,15 @@ from statemix.layers.hlru import HLRU
 from statemix.layers.mixer import MIXERS, Mixer, build_mixer, register_mixer
 from statemix.layers.share import share_sequences
 from statemix.layers.split import divide_blocks, gather_blocks
+from statemix.layers.wrappers import OutputGate, ShortConvolution
 
 __all__ = [
     "BDLRU",
     "HLRU",
     "MIXERS",
     "Mixer",
+    "OutputGate",
+    "ShortConvolution",
     "baselines",
     "build_mixer",
     "divide_blocks",

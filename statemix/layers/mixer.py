@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar, Union, get_args, get_origin, runtime_
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from statemix.config.model import read_choice
 from statemix.ops.check import check_choice
 from statemix.ops.lookup import Lookup, steps_from
 from statemix.types import Mask, SequenceBounds
@@ -28,6 +29,7 @@ __all__ = [
     "MIXERS",
     "Mixer",
     "ReadsTables",
+    "build_choice",
     "build_mixer",
     "check_mixed",
     "check_option",
@@ -139,6 +141,12 @@ def build_mixer(name: str, d_model: int, options: Mapping[str, Any]) -> nn.Modul
     if not isinstance(mixer, Mixer):
         raise ValueError(f"{type(mixer).__name__} must have a `state_size` to be a mixer.")
     return mixer
+
+
+def build_choice(entry: str | Mapping[str, Any], d_model: int) -> nn.Module:
+    """Build the mixer of an entry: a name, or {"mixer": name, option: value, ...}."""
+    choice = read_choice(entry)
+    return build_mixer(choice.name, d_model, choice.options)
 
 
 def check_option(owner: str, name: str, value: Any, annotation: Any) -> None:

@@ -5,6 +5,7 @@ from torch.distributed import ProcessGroup
 
 from statemix.layers.mixer import MIXERS
 from statemix.layers.unit import LinearRecurrentUnit
+from statemix.layers.wrappers import OutputGate
 
 __all__ = ["share_sequences"]
 
@@ -22,10 +23,11 @@ def share_sequences(model: nn.Module, group: ProcessGroup) -> None:
             f"{type(model).__name__} has no BD-LRU or H-LRU layer that could split sequences."
         )
     for module in model.modules():
-        if type(module) in MIXERS.values() and not isinstance(module, LinearRecurrentUnit):
+        can_split = isinstance(module, LinearRecurrentUnit | OutputGate)
+        if type(module) in MIXERS.values() and not can_split:
             raise ValueError(
-                "Only BD-LRU and H-LRU layers can split sequences across ranks, "
-                f"got {type(module).__name__}."
+                "Only BD-LRU and H-LRU layers can split sequences across ranks (context "
+                f"parallelism), got {type(module).__name__}. Train this model without `context`."
             )
     for layer in shared:
         if layer.save_memory:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from statemix.data import Split, collate
+from statemix.layers.baselines import Attention
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.lm.ranks import Ranks, Scored
 from statemix.models.lm import LanguageModel
@@ -29,14 +30,28 @@ class Quality:
         return math.exp(min(self.loss, 700.0))
 
 
-def flops_per_token(model: LanguageModel) -> int:
-    """Forward and backward: six FLOPs for each weight of a matrix product and each gate."""
+def flops_per_token(model: LanguageModel, length: int) -> int:
+    """Forward and backward at this length: six FLOPs for each product that a token takes part in.
+
+    There is one product for each weight of a matrix, for each gate, and for each entry of the keys
+    and values that attention reads, averaged over the steps of a sequence.
+    """
     weights = sum(p.numel() for p in model.parameters())
     if not model.config.tie:
         weights -= model.embedding.weight.numel()  # a lookup
-    units = [module for module in model.modules() if isinstance(module, LinearRecurrentUnit)]
-    gates = sum(unit.W_v.out_features * (unit.state_shape[1] + 1) for unit in units)
-    return 6 * (weights + gates)
+    products = 0.0
+    for module in model.modules():
+        if isinstance(module, LinearRecurrentUnit):
+            products += module.W_v.out_features * (module.state_shape[1] + 1)
+        elif isinstance(module, Attention):
+            products += 2 * module.d_model * _steps_seen(length, module.window or length)
+    return round(6 * (weights + products))
+
+
+def _steps_seen(length: int, window: int) -> float:
+    """Number of steps that a query sees, averaged over a sequence."""
+    full = min(window, length)
+    return full - full * (full - 1) / 2 / length
 
 
 def measure_peak(device: torch.device, *, bf16: bool) -> float:

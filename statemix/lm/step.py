@@ -76,7 +76,7 @@ def start(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ran
     _check(config, execution, data, ranks)
     torch.manual_seed(config.seed)
     scored = Scored(LanguageModel(config.model).to(ranks.device))
-    flops = flops_per_token(scored.model)
+    flops = flops_per_token(scored.model, config.length)
     model = spread(scored, execution, ranks, bf16=config.bf16)
     return LMRun(
         config=config,

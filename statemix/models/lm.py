@@ -17,11 +17,12 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from statemix.config.model import LMConfig
+from statemix.config.model import LMConfig, MixerChoice
 from statemix.layers.gates import INIT_STD, make_linear
 from statemix.layers.lookup import check_tokens
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed
 from statemix.layers.mlp import SwiGLU
+from statemix.layers.wrappers import innermost
 from statemix.types import Mask, SequenceBounds
 
 __all__ = [
@@ -39,10 +40,10 @@ OUTPUTS = ("W_o", "W_out")  # attribute names of a mixer's output projection
 class LMBlock(nn.Module):
     """A mixer and a gated MLP, each with a pre-norm and a residual connection."""
 
-    def __init__(self, config: LMConfig) -> None:
+    def __init__(self, config: LMConfig, mixer: MixerChoice) -> None:
         super().__init__()
         self.mixer_norm = nn.RMSNorm(config.width, eps=config.norm_eps)
-        self.mixer = build_mixer(config.mixer, config.width, config.options)
+        self.mixer = build_mixer(mixer.name, config.width, mixer.options)
         self.mlp_norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.mlp = SwiGLU(config.width, config.mlp_width)
 
@@ -87,7 +88,7 @@ class LanguageModel(nn.Module):
         self.config = config
         self.checkpointing = False
         self.embedding = nn.Embedding(config.vocab, config.width)
-        self.blocks = nn.ModuleList(LMBlock(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(LMBlock(config, mixer) for mixer in config.layer_mixers)
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps)
         self.head = make_linear(config.width, config.vocab, bias=False)
         self.reset_parameters()
@@ -177,13 +178,18 @@ class LanguageModel(nn.Module):
 
     @property
     def state_size(self) -> int:
-        """Number of scalars in the states of one sequence; it does not depend on the length."""
+        """Number of scalars in the states of one sequence.
+
+        It does not depend on the length, unless there is attention without a window; of its state,
+        which grows with every step, the scalars of one step count.
+        """
         return sum(cast(Mixer, cast(LMBlock, block).mixer).state_size for block in self.blocks)
 
 
 def residual_outputs(block: LMBlock) -> list[nn.Linear]:
     """List the projections of a block whose outputs are added to the residual stream."""
-    ends = [getattr(block.mixer, name) for name in OUTPUTS if hasattr(block.mixer, name)]
+    mixer = innermost(block.mixer)
+    ends = [getattr(mixer, name) for name in OUTPUTS if hasattr(mixer, name)]
     return [*ends, block.mlp.W_2]
 
 

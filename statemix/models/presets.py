@@ -26,6 +26,13 @@ def block_mixers(sizes: Iterable[tuple[int, int]]) -> dict[str, dict[str, Any]]:
     }
 
 
+def around_bdlru(n: int, m: int) -> dict[str, Any]:
+    """A BD-LRU of n blocks of m states, with a short convolution before it and an output gate."""
+    inside = {"mixer": "bdlru", "n_blocks": n, "block_size": m}
+    conv = {"mixer": "short_conv", "inner": inside, "kernel": 4}
+    return {"mixer": "output_gate", "options": {"inner": conv}}
+
+
 def paper_presets() -> dict[str, LMConfig]:
     """The parameter-matched models of the paper."""
     mixers = {
@@ -58,9 +65,16 @@ def small_presets() -> dict[str, LMConfig]:
         "lstm": {"mixer": "lstm", "options": {"hidden": 176}},
         "mamba2": {"mixer": "mamba2", "options": {"d_state": 128, "expand": 4}},
         "deltanet": {"mixer": "deltanet", "options": {"heads": 6, "head_dim": 60}},
+        "attention": {"mixer": "attention", "layers": 7, "inner": 376},
+        "hybrid": {
+            "mixer": "bdlru",
+            "options": {"n_blocks": 82, "block_size": 4},
+            "mixers": ("bdlru", "bdlru", "bdlru", "attention"),
+        },
+        "bdlru-m4-conv-gate": around_bdlru(61, 4),
     }
     return {
-        f"2m-{name}": LMConfig(vocab=2048, width=128, layers=4, **mixer)
+        f"2m-{name}": LMConfig(**{"vocab": 2048, "width": 128, "layers": 4, **mixer})
         for name, mixer in mixers.items()
     }
 

@@ -152,7 +152,7 @@ def _print_result(
     """Print the validation, next to that of n-gram models, and the path of the model."""
     table = make_table(f"{result.tokens:,} tokens in {result.seconds:.0f} s")
     table.add_row(
-        f"{config.model.mixer}, {result.parameters:,} parameters",
+        f"{config.model.title}, {result.parameters:,} parameters",
         f"{result.perplexity:.3f}",
         f"{result.bits_per_byte:.4f}",
     )
