@@ -1,6 +1,18 @@
 """Sphinx builds the pages of this directory: `make docs`."""
 
+import sys
+from pathlib import Path
+
 from statemix import __version__
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import api  # noqa: E402
+import command_line  # noqa: E402
+
+api.write(HERE / "reference" / "api")
+command_line.write(HERE / "reference" / "command-line.md")
 
 project = "statemix"
 author = "the statemix contributors"

@@ -89,6 +89,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         """Logits of the next tokens, and the loss of `labels`, which this method shifts.
 
         Args:
+            input_ids: (B, T).
+            inputs_embeds: (B, T, d), instead of `input_ids`.
+            labels: (B, T); -100 is not scored.
             attention_mask: (B, T), or longer by the tokens that the cache has seen; 0 at padding,
                 which may be on either side.
             logits_to_keep: compute the logits of the last N steps only (0: all), or of the steps
@@ -121,7 +124,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         )
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        """The embeddings of `input_ids`, or `inputs_embeds` as they are."""
+        """The embeddings (B, T, d) of `input_ids` (B, T), or `inputs_embeds` as they are."""
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError(
                 "The model needs either `input_ids` or `inputs_embeds`, got both or neither."
@@ -134,7 +137,10 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     def open_cache(
         self, cache: Any, use_cache: bool | None, cu_seqlens: Tensor | None
     ) -> RecurrentCache | None:
-        """The given cache, a new one, or None; training uses none unless `use_cache` is True."""
+        """The given cache, a new one, or None; training uses none unless `use_cache` is True.
+
+        Packed sequences, with bounds `cu_seqlens` (N + 1,), have no cache.
+        """
         if cache is not None and not isinstance(cache, RecurrentCache):
             raise TypeError(
                 f"`past_key_values` must be a RecurrentCache, got {type(cache).__name__}. "
@@ -161,7 +167,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         mask: Tensor | None,
         keep: int,
     ) -> Tensor:
-        """Run one block: from the cache, with gradient checkpointing, or as it is."""
+        """Run a block on x (B, T, d): from the cache, with gradient checkpointing, or as it is."""
         if cache is not None:
             return block.leave(
                 x, cache.layers[index].advance(block.mixer, block.mixer_norm(x), mask, keep)
@@ -179,7 +185,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         cu_seqlens: Tensor | None,
         items: Tensor | int | None,
     ) -> tuple[Tensor | None, Tensor | None]:
-        """Loss and logits; no logits if `chunked_loss` is set."""
+        """The loss, and logits (B, T, V) of x (B, T, d); no logits if `chunked_loss` is set."""
         if labels is None:
             last = isinstance(logits_to_keep, int)
             return None, self.model.head(x[:, -logits_to_keep:] if last else x[:, logits_to_keep])
@@ -212,7 +218,10 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         is_first_iteration: bool | None = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Keep only the tokens that the cache has not seen; assisted decoding passes all."""
+        """Keep only the tokens that the cache has not seen; assisted decoding passes all.
+
+        `input_ids` and `attention_mask` have the shape (B, T).
+        """
         unread = is_first_iteration and next_sequence_length is None and inputs_embeds is None
         if unread and isinstance(past_key_values, RecurrentCache) and past_key_values.guessing:
             given = input_ids.shape[1]

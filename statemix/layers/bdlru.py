@@ -105,7 +105,10 @@ class BDLRU(LinearRecurrentUnit):
     def scan(
         self, gates: Tensor, v: Tensor, h0: States | None, time: Sequences
     ) -> tuple[BlockValues, States]:
-        """The states h of all steps, and the final states, from the outputs of W_g and W_v."""
+        """The states h of all steps, and the final states, from the outputs of W_g and W_v.
+
+        Their shapes are (B, T, n m (m + 1)) and (B, T, n m).
+        """
         gates = gates.unflatten(2, self.gate_shape)
         v = v.unflatten(2, self.state_shape)
         return scan_blocks(gates, v, h0, time, gate=self.gate, group=self.context)

@@ -144,7 +144,8 @@ class HLRU(LinearRecurrentUnit):
     ) -> tuple[BlockValues, States]:
         """The states of all steps, and the final states, from the outputs of W_g and W_v.
 
-        The state after step t is (h[t], h[t-1], ..., h[t-m+1]).
+        Their shapes are (B, T, n (m + 1)) and (B, T, n). The state after step t is
+        (h[t], h[t-1], ..., h[t-m+1]).
         """
         gates = gates.unflatten(2, self.gate_shape)
         return scan_channels(gates, v, h0, time, gate=self.gate, form=self.form, group=self.context)

@@ -97,7 +97,7 @@ class Tagger(nn.Module):
         return self.head(self.norm(x_t)), states
 
     def advance(self, tokens_t: Tensor, states: States | None) -> tuple[Tensor, States]:
-        """Run one step through all blocks; return the residual stream and the next states."""
+        """Run a step, tokens (B,), through all blocks; return (B, d) and the next states."""
         x_t = self.embedding(tokens_t)
         after = []
         for block, state in zip(self.blocks, states or [None] * len(self.blocks), strict=True):
