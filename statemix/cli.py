@@ -13,6 +13,7 @@ from statemix.commands.demo import Demo
 from statemix.commands.eval import Eval
 from statemix.commands.info import Info
 from statemix.commands.inspect import Inspect
+from statemix.commands.leaderboard import Leaderboard
 from statemix.commands.lm import LM
 from statemix.commands.report import Report
 from statemix.commands.sweep import Sweep
@@ -29,6 +30,7 @@ _Command = (
     | Annotated[Certify, tyro.conf.subcommand("certify")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]
+    | Annotated[Leaderboard, tyro.conf.subcommand("leaderboard")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[LM, tyro.conf.subcommand("lm")]
     | Annotated[Tasks, tyro.conf.subcommand("tasks")]

@@ -36,10 +36,9 @@ class Workspace:
 
 
 def find_measure(files: Iterable[Path]) -> Measure | None:
-    """The `measure` of the first file that has one."""
-    return next(
-        (module.measure for module in map(load_file, files) if hasattr(module, "measure")), None
-    )
+    """Import all files, and return the `measure` of the first that has one."""
+    modules = [load_file(path) for path in files]
+    return next((module.measure for module in modules if hasattr(module, "measure")), None)
 
 
 @contextmanager

@@ -1,0 +1,200 @@
+"""The leaderboard: its runs, what they are measured by, its standings, and its command."""
+
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from statemix.cli import main
+from statemix.leaderboard import ENTRIES, PROTOCOLS, RATES, cells, find_entries, find_protocol
+from statemix.leaderboard.measure import held_length, test_accuracy
+from statemix.leaderboard.protocols import protocol_of
+from statemix.leaderboard.published import SOURCES, read_published
+from statemix.leaderboard.standings import label_of, standings
+from statemix.leaderboard.tables import make_boards, update_markdown
+from statemix.models import build_model
+from statemix.sweep import Entry, Ledger
+
+test_accuracy.__test__ = False  # a function of the package, not a test
+SLICE = find_protocol("slice")
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "leaderboard.md"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_every_entry_has_a_model_for_every_task(protocol):
+    ids = set()
+    for label, entry in ENTRIES.items():
+        for config in cells(protocol, entry, rates=RATES[:1], seeds=[0]):
+            task = protocol.test_task(config.task)
+            model = build_model(config.model, task, config.length)
+            logits, _ = model(torch.zeros(1, 5, dtype=torch.long))
+            assert logits.shape == (1, 5, task.classes)
+            assert label_of(config) == label
+            assert protocol_of(config) == protocol
+            assert config.length <= protocol.longest
+            ids.add(config.id)
+    assert len(ids) == len(ENTRIES) * len(protocol.tasks)
+
+
+def test_the_runs_of_a_seed_come_before_those_of_the_next():
+    found = list(cells(SLICE, ENTRIES["LSTM"]))
+    assert [config.seed for config in found] == [0] * 8 + [1] * 8 + [2] * 8
+    assert {config.lr for config in found} == set(RATES)
+    one = list(cells(SLICE, ENTRIES["LSTM"], tasks=["parity"], rates=[0.1], seeds=[5]))
+    assert [(c.task, c.lr, c.seed) for c in one] == [("parity", 0.1, 5)]
+
+
+def test_entries_are_found_by_patterns():
+    assert find_entries(["BD-LRU*"]) == [ENTRIES["BD-LRU m5, hard"], ENTRIES["BD-LRU m5"]]
+    with pytest.raises(ValueError, match=r"No entry matches 'GRU'. Available: BD-LRU m5, hard, "):
+        find_entries(["GRU"])
+
+
+class RightUpTo(nn.Module):
+    """Computes parity, up to a number of letters."""
+
+    def __init__(self, letters: int) -> None:
+        super().__init__()
+        self.letters = letters
+
+    def forward(self, tokens, states=None, *, read_from=0):
+        words = tokens[:, : self.letters]
+        odd = torch.where(words == 2, 0, words).sum(1) % 2
+        logits = torch.nn.functional.one_hot(odd, 2).float()
+        return logits[:, None].expand(-1, tokens.shape[1] - read_from, -1), None
+
+
+@pytest.mark.parametrize(
+    ("letters", "held"), [(40, 0), (64, 64), (200, 128), (256, 256), (4096, 4096), (9999, 4096)]
+)
+def test_a_model_holds_up_to_the_last_length_where_it_is_right(letters, held):
+    assert held_length(SLICE.test_task("parity"), RightUpTo(letters), seed=0) == held
+
+
+def test_accuracy_is_over_the_tested_lengths():
+    task = SLICE.test_task("parity")
+    assert test_accuracy(SLICE, task, RightUpTo(256), [0, 1]) == 1.0
+    # Half of the lengths are right, and of the rest half of the guesses.
+    assert 0.65 < test_accuracy(SLICE, task, RightUpTo(148), [0, 1]) < 0.85
+    assert test_accuracy(SLICE, task, RightUpTo(20), [0, 1]) == pytest.approx(0.5, abs=0.05)
+
+
+def entry(label: str, task: str, lr: float, seed: int, validation: float, accuracy: float, **more):
+    (config,) = cells(SLICE, ENTRIES[label], tasks=[task], rates=[lr], seeds=[seed])
+    measured = {
+        "leaderboard": "slice", "track": "open", "validation": validation, "accuracy": accuracy,
+        "held": 256, "certified": False,
+    } | more  # fmt: skip
+    result = {"measured": measured, "cpu_seconds": 60.0 * (seed + 1), "steps": 1000}
+    return Entry(config.id, "done", asdict(config), result, None, "commit", "machine")
+
+
+def test_validation_chooses_the_rate_and_test_is_reported():
+    found = standings(
+        [
+            entry("LSTM", "parity", 0.02, 0, 0.6, 1.0),
+            entry("LSTM", "parity", 0.003, 0, 0.9, 0.8),
+            entry("LSTM", "parity", 0.003, 1, 0.9, 0.9, held=1024),
+            entry("BD-LRU m5, hard", "parity", 0.02, 0, 1.0, 1.0, held=4096, certified=True),
+        ],
+        SLICE,
+    )
+    assert [s.mixer for s in found] == ["BD-LRU m5, hard", "LSTM"]
+    best, lstm = found
+    assert (lstm.lr, lstm.seeds, lstm.solved, lstm.held) == (0.003, 2, 0, (256, 1024))
+    assert lstm.accuracy == pytest.approx(0.85)
+    assert lstm.sd == pytest.approx(np.std([0.8, 0.9], ddof=1))
+    assert lstm.minutes == 2.0
+    assert (best.solved, best.certified) == (1, 1)
+    boards = {board.name: board for board in make_boards(SLICE, found, [])}
+    assert boards["slice open"].rows == [
+        ("BD-LRU m5, hard", "–", "–", "–", "1.000 (1 of 1, 1 proved)"),
+        ("LSTM", "–", "–", "–", "0.850 ± 0.071 (0 of 2)"),
+    ]
+    (first, second) = boards["slice open runs"].rows
+    assert first[3:6] == ("every length", "1 of 1", "1 of 1")
+    assert second[3:6] == ("256 to 1024", "0 of 2", "–")
+
+
+def test_runs_of_other_protocols_and_failed_runs_do_not_count():
+    run = entry("LSTM", "parity", 0.02, 0, 1.0, 1.0)
+    other = entry("LSTM", "parity", 0.02, 1, 1.0, 1.0, leaderboard="deltaproduct")
+    failed = replace(entry("LSTM", "parity", 0.02, 2, 1.0, 1.0), status="failed", result=None)
+    (found,) = standings([run, run, other, failed], SLICE)
+    assert found.seeds == 1
+
+
+def test_published_values_name_their_sources():
+    values = read_published("slice")
+    assert {value.source for value in values} == set(SOURCES)
+    assert {value.task for value in values} == set(SLICE.tasks)
+    assert all(0 < value.accuracy <= 1 for value in values)
+    places = [(value.mixer, value.task, value.source) for value in values]
+    assert len(set(places)) == len(places)
+    found = {place: (v.accuracy, v.sd) for place, v in zip(places, values, strict=True)}
+    assert found["PD-SSM", "mod_arith", "PD-SSM"] == (0.962, 0.034)
+    assert found["RWKV-7", "parity", "PD-SSM"] == (0.51, None)
+
+
+def test_a_document_keeps_what_is_not_a_table(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Before.\n\n<!-- leaderboard slice published -->\nold\n<!-- end -->\n\nAfter.\n"
+    )
+    boards = make_boards(SLICE, [], read_published("slice"))
+    update_markdown(page, boards)
+    text = page.read_text()
+    assert text.startswith("Before.\n")
+    assert text.endswith("<!-- end -->\n\nAfter.\n")
+    assert "old" not in text
+    assert "| PD-SSM | 0.995 | 0.997 | 0.962 ± 0.034 | 0.999 | PD-SSM |" in text
+    update_markdown(page, boards)
+    assert page.read_text() == text
+
+
+def test_the_page_of_the_documentation_shows_the_ledger(tmp_path):
+    """The tables in docs/reference/leaderboard.md are those of the committed ledger."""
+    page = tmp_path / "leaderboard.md"
+    page.write_text(PAGE.read_text())
+    entries, _ = Ledger(PAGE.parents[2] / "results" / "ledger.jsonl").read()
+    boards = make_boards(SLICE, standings(entries, SLICE), read_published("slice"))
+    update_markdown(page, boards)
+    assert page.read_text() == PAGE.read_text()
+
+
+@pytest.mark.timeout(600)
+def test_a_stranger_enters_a_mixer_with_one_file_and_one_command(tmp_path, monkeypatch, capsys):
+    """The file and the command of the documentation, for one task, rate and seed."""
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (command,) = re.findall(r"```\nstatemix (leaderboard .*?)\n```", PAGE.read_text())
+    monkeypatch.chdir(tmp_path)
+    Path("my_mixer.py").write_text(source)
+    part = ["--tasks", "parity", "--rates", "0.003", "--seeds", "0", "--out", "board.html"]
+    main([*command.split(), *part])
+    printed = capsys.readouterr().out
+    assert "1 runs done, 0 failed" in printed
+    assert re.search(r"parity +cumsum +0\.[45]", printed)
+    assert "<td>cumsum</td>" in Path("board.html").read_text()
+    (run,) = Ledger(Path("results/ledger.jsonl")).read()[0]
+    assert run.config["model"]["mixer"] == "cumsum"
+    assert list(run.files) == ["my_mixer.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--options", "a=1"], "--options are those of --mixer"),
+        (["--entries", "GRU"], "No entry matches 'GRU'"),
+        (["--out", "board.txt"], "--out takes a .md or an .html file"),
+        (["--workers", "0"], "--workers must be"),
+    ],
+)
+def test_the_command_refuses_what_has_no_meaning(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as error:
+        main(["leaderboard", *arguments])
+    assert message in f"{error.value} {capsys.readouterr().err}"
