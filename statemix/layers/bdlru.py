@@ -35,6 +35,8 @@ class BDLRU(LinearRecurrentUnit):
         block_size: number m of states in a block.
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
         selectivity: how much of the input the gates see: "full", "pointwise" or "none".
+        gate_rank: rank of W_g; with a rank r it is a product of two matrices, of r columns and of r
+            rows, with far fewer weights (None: full rank).
         init: how the gates start: "paper", "select", "hold", or the fields of a `GateInit`.
         learn_initial_state: start from a learned h0 instead of zero if no state is given.
         save_memory: recompute the gates in the backward pass, in chunks along the time axis,
@@ -53,6 +55,7 @@ class BDLRU(LinearRecurrentUnit):
         *,
         gate: str = "softmax",
         selectivity: str = "full",
+        gate_rank: int | None = None,
         init: str | Mapping[str, float] = "paper",
         learn_initial_state: bool = False,
         save_memory: bool = False,
@@ -66,6 +69,7 @@ class BDLRU(LinearRecurrentUnit):
             block_size,
             gate=gate,
             selectivity=selectivity,
+            gate_rank=gate_rank,
             init=init,
             learn_initial_state=learn_initial_state,
             save_memory=save_memory,

@@ -4,13 +4,17 @@
     pointwise   g[t] = w ⊙ p[t] + c         each row of gates sees one channel p of the input
     none        g[t] = w                    gates are parameters, the same at every step
 
+With a rank r, full gates are low-rank: W = U P with P (r, d), so that g[t] = U (P x[t]) + c.
+
 A row is one softmax: the gates that write one state. `p` is x itself if x has one channel per row,
 otherwise a projection of x.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -20,6 +24,7 @@ __all__ = [
     "INIT_STD",
     "FixedGates",
     "Gates",
+    "LowRankGates",
     "PointwiseGates",
     "linear_parameters",
     "make_gates",
@@ -86,6 +91,44 @@ class PointwiseGates(nn.Module):
         return (self.project(x).unsqueeze(-1) * self.weight + self.bias).flatten(-2)
 
 
+class LowRankGates(nn.Module):
+    """Gates of every input through `rank` channels: g = U (P x) + c.
+
+    P starts as N(0, 1 / rank), which keeps the length of x on average; U starts as the weights of
+    full gates do. The raw gates have the same variance, therefore.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        gates: int,
+        rank: int,
+        *,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        self.project = nn.Linear(d_model, rank, bias=False, device=device, dtype=dtype)
+        self.weight = nn.Parameter(torch.empty(gates, rank, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(gates, device=device, dtype=dtype))
+        project: Any = self.project
+        project.reset_parameters = partial(_reset_projection, self.project)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        _reset_projection(self.project)
+        nn.init.normal_(self.weight, std=INIT_STD)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch gates"]:
+        return F.linear(self.project(x), self.weight, self.bias)
+
+
+def _reset_projection(linear: nn.Linear) -> None:
+    """Reset the projection of low-rank gates: N(0, 1 / rank)."""
+    nn.init.normal_(linear.weight, std=linear.out_features**-0.5)
+
+
 class FixedGates(nn.Module):
     """Gates as parameters, independent of the input."""
 
@@ -109,7 +152,7 @@ class FixedGates(nn.Module):
         return self.weight.to(x.dtype).flatten().expand(*x.shape[:-1], -1)
 
 
-Gates = nn.Linear | PointwiseGates | FixedGates
+Gates = nn.Linear | LowRankGates | PointwiseGates | FixedGates
 SELECTIVITY = ("full", "pointwise", "none")
 
 
@@ -119,11 +162,16 @@ def make_gates(
     rows: int,
     columns: int,
     *,
+    rank: int | None = None,
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> Gates:
     """A module from x (..., d) to raw gates (..., rows · columns)."""
     check_choice("selectivity", selectivity, SELECTIVITY)
+    if rank is not None:
+        if selectivity != "full":
+            raise ValueError(f"`gate_rank` needs selectivity 'full', got {selectivity!r}.")
+        return LowRankGates(d_model, rows * columns, rank, device=device, dtype=dtype)
     if selectivity == "full":
         return make_linear(d_model, rows * columns, device=device, dtype=dtype)
     own = PointwiseGates if selectivity == "pointwise" else FixedGates

@@ -52,6 +52,8 @@ class HLRU(LinearRecurrentUnit):
         order: number m of values that a channel remembers.
         gate: the function that turns raw gates into rows, a name from `NORMALISERS`.
         selectivity: how much of the input the gates see: "full", "pointwise" or "none".
+        gate_rank: rank of W_g; with a rank r it is a product of two matrices, of r columns and of r
+            rows, with far fewer weights (None: full rank).
         form: "controller" is the recurrence above. "observer" transposes its companion matrix: a
             different model without the bound, for weights that were trained in that form.
         readout: "all" reads the last m values of every channel through W_o. "newest" returns the
@@ -74,6 +76,7 @@ class HLRU(LinearRecurrentUnit):
         *,
         gate: str = "softmax",
         selectivity: str = "full",
+        gate_rank: int | None = None,
         form: str = "controller",
         readout: str = "all",
         init: str | Mapping[str, float] = "paper",
@@ -98,6 +101,7 @@ class HLRU(LinearRecurrentUnit):
             order,
             gate=gate,
             selectivity=selectivity,
+            gate_rank=gate_rank,
             init=init,
             learn_initial_state=learn_initial_state,
             save_memory=save_memory,

@@ -159,6 +159,11 @@ def _check_divisible(name: str, module: nn.Module, ranks: int) -> None:
             "Only layers with selectivity 'full' or 'none' can be divided, "
             f"got 'pointwise' at {name}."
         )
+    if isinstance(module, LinearRecurrentUnit) and module.gate_rank is not None:
+        raise ValueError(
+            f"Only layers with full gates can be divided, got `gate_rank` = {module.gate_rank} "
+            f"at {name}."
+        )
     if is_altered(module) or _has_added_bias(module):
         raise ValueError(
             f"{name} has hooks, biases or parametrisations, which its parts would not have. "

@@ -57,6 +57,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         *,
         gate: str,
         selectivity: str,
+        gate_rank: int | None,
         init: str | Mapping[str, float],
         learn_initial_state: bool,
         save_memory: bool,
@@ -72,13 +73,23 @@ class LinearRecurrentUnit(ReadsTables, ABC):
                 "`save_memory` needs selectivity 'full', whose gates can be recomputed, "
                 f"got {selectivity!r}."
             )
+        if save_memory and gate_rank is not None:
+            raise ValueError(
+                "`save_memory` recomputes gates of full rank: "
+                f"leave `gate_rank` at None, got {gate_rank}."
+            )
         self.d_model = d_model
         self.state_shape = (n, m)
         self.gate = gate
         self.selectivity = selectivity
+        self.gate_rank = gate_rank
         self.save_memory = save_memory
         rows = n * self.recurrence.rows(m)
-        self.W_g: Gates = make_gates(selectivity, d_model, rows, m + 1, device=device, dtype=dtype)
+        if gate_rank is not None:
+            check_sizes({"gate_rank": gate_rank})
+        self.W_g: Gates = make_gates(
+            selectivity, d_model, rows, m + 1, rank=gate_rank, device=device, dtype=dtype
+        )
         set_init(self.W_g, find_init(init), self.recurrence.rows(m), m + 1)
         self.W_v = make_linear(d_model, rows, bias=False, device=device, dtype=dtype)
         self.W_o = make_linear(n * m, d_model, bias=False, device=device, dtype=dtype)

@@ -72,6 +72,10 @@ def small_presets() -> dict[str, LMConfig]:
             "mixers": ("bdlru", "bdlru", "bdlru", "attention"),
         },
         "bdlru-m4-conv-gate": around_bdlru(61, 4),
+        "bdlru-m8-rank32": {
+            "mixer": "bdlru",
+            "options": {"n_blocks": 52, "block_size": 8, "gate_rank": 32},
+        },
     }
     return {
         f"2m-{name}": LMConfig(**{"vocab": 2048, "width": 128, "layers": 4, **mixer})
