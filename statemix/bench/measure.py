@@ -18,9 +18,8 @@ from pathlib import Path
 import torch
 
 from statemix import __version__
-from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch import cpu, gpu
 from statemix.ops.dispatch.linear import choices
-from statemix.ops.dispatch.registry import cpu_library
 
 __all__ = ["Contest", "Row", "append", "check_writable", "hold"]
 
@@ -156,7 +155,7 @@ def _machine() -> dict[str, str]:
         "statemix": __version__,
         "torch": torch.__version__,
         "processor": _processor(),
-        "library": cpu_library(),
+        "library": cpu.describe(),
         "products": ", ".join(sorted({choice.library for choice in choices()})),
     }
     if torch.cuda.is_available():

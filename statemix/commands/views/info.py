@@ -10,9 +10,9 @@ from rich.table import Table
 
 from statemix import __version__
 from statemix.commands.views.console import make_console
-from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch import cpu, gpu
 from statemix.ops.dispatch.linear import Choice, choices
-from statemix.ops.dispatch.registry import KernelChoice, cpu_library, kernel_choices
+from statemix.ops.dispatch.registry import KernelChoice, kernel_choices
 
 __all__ = ["print_info"]
 
@@ -73,7 +73,7 @@ def _collect() -> _Info:
     gpus = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
     devices = ["cpu", *(gpus or ["no GPU that torch sees"])]
     return _Info(
-        versions, threads, cpu_library(), choices(), gpu.describe(), devices, kernel_choices()
+        versions, threads, cpu.describe(), choices(), gpu.describe(), devices, kernel_choices()
     )
 
 

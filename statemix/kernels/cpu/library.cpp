@@ -4,14 +4,12 @@
 // Each group of each sequence is computed independently, in an order that does not depend on the
 // number of threads. The results are therefore bitwise the same for any number of threads.
 
+#include <atomic>
 #include <cstdlib>
 #include <vector>
 
 #include "kernels.hpp"
-
-#if defined(_OPENMP)
-#include <omp.h>
-#endif
+#include "threads.hpp"
 
 #define STATEMIX_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -93,33 +91,25 @@ template <class Arguments, class Function>
 int run(const statemix_scan& a, const Arguments& arguments, bool block, Function function) {
   const Parts parts = divide(a, block);
   const int64_t together = a.rows ? a.S : 1, tasks = a.S / together * parts.chunks;
+  const size_t bytes = sizeof(V) * scratch_size(a, block, parts.groups);
   const RealSteps real(a);
-  int failed = 0;
-#if defined(_OPENMP)
-#pragma omp parallel num_threads(parts.threads) if (parts.threads > 1)
-#endif
-  {
+  std::atomic<int64_t> next{0};
+  std::atomic<int> failed{0};
+  const auto work = [&] {
     void* memory = nullptr;
-    const size_t bytes = sizeof(V) * scratch_size(a, block, parts.groups);
     if (posix_memalign(&memory, 64, bytes) != 0) {
-#if defined(_OPENMP)
-#pragma omp atomic write
-#endif
       failed = 1;
-      memory = nullptr;
+      return;
     }
-#if defined(_OPENMP)
-#pragma omp for schedule(dynamic, 1)
-#endif
-    for (int64_t task = 0; task < tasks; ++task) {
-      if (!memory) continue;
+    for (int64_t task = next++; task < tasks; task = next++) {
       const int64_t first = task / parts.chunks * together, chunk = task % parts.chunks;
       for (int64_t s = first; s < first + together; ++s)
         function(arguments, s, real.span(a, s), parts.groups * chunk / parts.chunks,
                  parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
     }
     std::free(memory);
-  }
+  };
+  run_on(parts.threads, work);
   return failed;
 }
 
@@ -129,20 +119,15 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 using namespace statemix;
 
 // Increased with every change of a signature; the loader rejects a library of any other version.
-STATEMIX_EXPORT int statemix_abi_version() { return 6; }
+STATEMIX_EXPORT int statemix_abi_version() { return 7; }
 
 // The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {
   return target == Target::avx512 ? "avx512" : target == Target::avx2 ? "avx2" : "generic";
 }
 
-STATEMIX_EXPORT int statemix_has_threads() {
-#if defined(_OPENMP)
-  return 1;
-#else
-  return 0;
-#endif
-}
+// Work on the threads of an OpenMP runtime from now on, or on the library's own if it is null.
+STATEMIX_EXPORT void statemix_use_openmp(OpenMP runtime) { openmp = runtime; }
 
 STATEMIX_EXPORT int statemix_max_size() { return STATEMIX_MAX_SIZE; }
 

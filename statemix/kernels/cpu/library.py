@@ -7,43 +7,42 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from statemix.kernels.switch import SWITCH, is_switched_on
 
 __all__ = ["Library", "Missing", "load"]
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded library, and the instruction set that it uses on this processor."""
+    """A loaded library, and the instruction set and the threads that it uses on this machine."""
 
     path: Path
     instruction_set: str
-    threaded: bool
+    threads: str
     max_size: int
     handle: ctypes.CDLL
 
 
 @dataclass(frozen=True)
 class Missing:
-    """The reason why there is no library."""
+    """The reason why there is no library, and whether the user switched it off."""
 
     reason: str
+    switched_off: bool = False
 
 
 @cache
 def load() -> Library | Missing:
     """Load the library once per process."""
     if not is_switched_on():
-        return Missing(f"switched off by {SWITCH}=off")
+        return Missing(f"switched off by {SWITCH}=off", switched_off=True)
     path = _find()
     if path is None:
-        return Missing(
-            "this installation was built without a C++ compiler; "
-            "reinstall with a compiler to build the library"
-        )
+        return Missing(_why_absent())
     try:
         handle = ctypes.CDLL(str(path))
         version = handle.statemix_abi_version()
@@ -56,11 +55,25 @@ def load() -> Library | Missing:
     handle.statemix_instruction_set.restype = ctypes.c_char_p
     instruction_set = handle.statemix_instruction_set().decode()
     return Library(
-        path,
-        instruction_set,
-        bool(handle.statemix_has_threads()),
-        handle.statemix_max_size(),
-        handle,
+        path, instruction_set, _share_threads(handle), handle.statemix_max_size(), handle
+    )
+
+
+def _share_threads(handle: ctypes.CDLL) -> str:
+    """Let the library work on the threads of torch's OpenMP runtime, if torch loaded one."""
+    entry: Any = getattr(ctypes.CDLL(None), "GOMP_parallel", None)
+    handle.statemix_use_openmp(ctypes.cast(entry, ctypes.c_void_p))
+    return "its own threads" if entry is None else "torch's OpenMP threads"
+
+
+def _why_absent() -> str:
+    """The reason why this installation has no library file."""
+    if sys.platform == "win32":
+        return "there is no compiled library for Windows"
+    return (
+        "this installation was built without a C++ compiler; install GCC or Clang, then reinstall "
+        "with: pip install --force-reinstall --no-deps --no-binary statemix statemix, or in a "
+        "clone: pip install ."
     )
 
 

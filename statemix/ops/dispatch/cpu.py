@@ -1,8 +1,10 @@
 """The compiled scans and layers on the CPU, up to the largest m of the library."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,7 +14,9 @@ from statemix.kernels.calls import ScanCall
 from statemix.kernels.cpu import layer, pool, scans
 from statemix.kernels.cpu.library import Library, Missing, load
 from statemix.kernels.lanes import sizes_of
+from statemix.kernels.switch import SWITCH
 from statemix.ops.dispatch import layer_op
+from statemix.ops.dispatch.cpu_check import disagreement
 from statemix.ops.dispatch.layer_call import (
     LAYER_KERNELS,
     LayerCall,
@@ -20,17 +24,18 @@ from statemix.ops.dispatch.layer_call import (
     find_layer_kernel,
     layer_call,
 )
-from statemix.ops.dispatch.registry import Gradients, Pair, register_kernel
+from statemix.ops.dispatch.registry import OPS, Gradients, Pair, register_kernel, withdraw
 from statemix.ops.dispatch.scans import Scans, register_scans
 from statemix.ops.segments import checked_bounds
 
-__all__ = ["install"]
+__all__ = ["describe", "find_library", "install"]
 
 
 def install() -> None:
-    """Register the compiled scans and layers on the CPU, if the library is available."""
-    library = load()
+    """Register the compiled scans and layers on the CPU, or warn that there are none."""
+    library = find_library()
     if isinstance(library, Missing):
+        _do_without(library)
         return
     label = f"C++, {library.instruction_set}"
     register_scans("cpu", _scans_of(library), label)
@@ -38,6 +43,37 @@ def install() -> None:
     register_kernel("recurrent_layer_backward", "cpu", _layer_backward(library), label)
     gates = frozenset(gate for gate in scans.SUPPORTED_GATES if gate is not None)
     LAYER_KERNELS["cpu"] = LayerKernel(library.max_size, gates, _saved_shapes)
+
+
+@cache
+def find_library() -> Library | Missing:
+    """The library, if it loads and computes the same as plain torch."""
+    library = load()
+    if isinstance(library, Missing):
+        return library
+    problem = disagreement(library)
+    return Missing(f"{library.path.name} failed its self-check: {problem}") if problem else library
+
+
+def describe() -> str:
+    """The compiled library in use, or the reason why there is none."""
+    library = find_library()
+    if isinstance(library, Missing):
+        return library.reason
+    return f"{library.path.name}, instruction set {library.instruction_set}, {library.threads}"
+
+
+def _do_without(missing: Missing) -> None:
+    """Record why plain torch computes all ops, and warn unless the user chose so."""
+    for name in OPS:
+        withdraw(name, "cpu", missing.reason)
+    if not missing.switched_off:
+        warnings.warn(
+            "statemix has no compiled CPU kernels, so plain torch computes all scans, which is "
+            f"much slower. The reason: {missing.reason}. "
+            f"To hide this warning, set {SWITCH}=off.",
+            stacklevel=4,
+        )
 
 
 def _scans_of(library: Library) -> Scans:

@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from statemix.kernels.cpu.library import Missing, load
 from statemix.ops.precision import output_dtype, state_dtype
 from statemix.ops.segments import Sequences
 
@@ -35,7 +34,6 @@ __all__ = [
     "Pair",
     "Scan",
     "cast_each",
-    "cpu_library",
     "define_gradient",
     "define_op",
     "define_scan",
@@ -224,19 +222,10 @@ def _choose(op: str, device: str) -> KernelChoice:
     if (op, device) in KERNELS:
         return KernelChoice(op, device, KERNELS[op, device], "registered for this op and device")
     why = REASONS.get((op, device), f"no {device} kernel is registered")
-    return KernelChoice(op, device, "plain torch", cpu_library() if device == "cpu" else why)
+    return KernelChoice(op, device, "plain torch", why)
 
 
 def withdraw(name: str, device: str, reason: str) -> None:
     """Record that the plain body computes `statemix::name` on `device`, and why."""
     KERNELS.pop((name, device), None)
     REASONS[name, device] = reason
-
-
-def cpu_library() -> str:
-    """The compiled CPU library in use, or the reason why there is none."""
-    library = load()
-    if isinstance(library, Missing):
-        return library.reason
-    threads = "all torch's threads" if library.threaded else "one thread: built without OpenMP"
-    return f"{library.path.name}, instruction set {library.instruction_set}, {threads}"
