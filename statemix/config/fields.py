@@ -23,6 +23,7 @@ __all__ = [
     "FRACTION",
     "NON_NEGATIVE",
     "POSITIVE",
+    "SHARPENING",
     "Range",
     "base_type",
     "check_fields",
@@ -44,6 +45,7 @@ class Range:
 AT_LEAST_ONE = Range("at least 1", lambda x: x >= 1)
 NON_NEGATIVE = Range("finite and not negative", lambda x: 0 <= x < math.inf)
 POSITIVE = Range("above zero and finite", lambda x: 0 < x < math.inf)
+SHARPENING = Range("at least 1 and below 2", lambda x: 1.0 <= x < 2.0)
 FRACTION = Range("in [0, 1)", lambda x: 0 <= x < 1)
 
 

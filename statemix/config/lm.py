@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
-from statemix.config.fields import NON_NEGATIVE, check_fields, check_known
+from statemix.config.fields import NON_NEGATIVE, SHARPENING, check_fields, check_known
 from statemix.config.model import LMConfig, Size, lm_config_from_dict
 from statemix.config.sections import (
     Fraction,
@@ -28,7 +28,13 @@ VERSION = 1  # raised when a field changes its meaning
 Count = Annotated[int, NON_NEGATIVE]
 
 # The first runs did not have these fields: an id hashes them only where they differ from this.
-_LATER_FIELDS = {"optimiser": "adamw", "matrix_lr": 0.02, "cooldown": 0.0}
+_LATER_FIELDS = {
+    "optimiser": "adamw",
+    "matrix_lr": 0.02,
+    "cooldown": 0.0,
+    "order": "shuffled",
+    "sharpen": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,11 @@ class LMRunConfig(Schedule, Optimisation):
     warmup: Warmup = field(default=0.05, kw_only=True)
     reset: bool = field(default=True, kw_only=True)
     """Start every document from the initial state."""
+    order: Literal["shuffled", "text"] = field(default="shuffled", kw_only=True)
+    """shuffled: read the sequences in a random order, another one in each epoch. text: read them in
+    the order of the text, which may be a curriculum."""
+    sharpen: Annotated[float, SHARPENING] = field(default=1.0, kw_only=True)
+    """Multiply the raw gates of BD-LRU and H-LRU by this factor in every step of the cool-down."""
     bf16: bool = field(default=False, kw_only=True)
     """Compute in bfloat16 autocast; weights, states and sums stay in float32."""
     seed: Count = field(default=0, kw_only=True)
@@ -61,6 +72,11 @@ class LMRunConfig(Schedule, Optimisation):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.sharpen > 1.0 and not self.cooldown:
+            raise ValueError(
+                f"`sharpen` = {self.sharpen} takes effect in the cool-down, but `cooldown` is 0. "
+                "Set `cooldown` to 0.3, for example."
+            )
 
     @property
     def id(self) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from statemix.config.fields import (
     AT_LEAST_ONE,
     NON_NEGATIVE,
-    Range,
+    SHARPENING,
     check_fields,
     check_known,
     differing_fields,
@@ -81,7 +81,6 @@ _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
 _INITS = {"compress": "hold", "copy": "select", "recall": "select"}
 _MAD_STEPS = {"compress": 4000, "copy": 6000, "recall": 3000}
-_SHARPENING = Range("at least 1 and below 2", lambda x: 1.0 <= x < 2.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +122,7 @@ class Aids:
     decay: Count = 0
     """Keep the learning rate constant until full sequences are learned, then decay it linearly over
     this many steps and stop (0: the schedule ends with the last step)."""
-    sharpen: Annotated[float, _SHARPENING] = 1.0
+    sharpen: Annotated[float, SHARPENING] = 1.0
     """Multiply the raw gates by this factor in every step of the decay. With 1.005, a solution
     holds at a hundred times the training length."""
     harden: bool = False

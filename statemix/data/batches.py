@@ -59,9 +59,13 @@ def collate(pieces: list[Piece], *, reset: bool = True) -> Batch:
     return Batch(tokens.reshape(1, -1), targets.reshape(1, -1), torch.tensor(bounds))
 
 
-def windows_of_step(step: int, batch: int, count: int, seed: int) -> np.ndarray:
+def windows_of_step(
+    step: int, batch: int, count: int, seed: int, *, shuffle: bool = True
+) -> np.ndarray:
     """Return the indices of the windows of one step, given the number of windows `count`."""
     positions = np.arange(step * batch, (step + 1) * batch)
+    if not shuffle:
+        return positions % count
     return np.array([epoch_order(seed, int(p) // count, count)[p % count] for p in positions])
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from statemix.data.sources import Source
-from statemix.data.tokenizer import find_eot, load_tokenizer, train_bpe
+from statemix.data.tokenizer import find_eot, load_tokenizer, train_bpe, word_tokenizer
 from statemix.data.tokens import (
     META,
     TOKENIZER,
@@ -48,8 +48,8 @@ class PrepareConfig:
     """How text becomes tokens.
 
     Args:
-        tokenizer: a file or a name on the hub (None: train a byte-level BPE of `vocab` tokens on
-            the training split).
+        tokenizer: a file or a name on the hub (None: the words of a source that has few of them;
+            else train a byte-level BPE of `vocab` tokens on the training split).
         end_of_text: the token between documents (None: search for a common one).
         validation: share of the documents to hold out; for a single document, its last part.
         shard_tokens: start a new shard after this many tokens.
@@ -88,7 +88,9 @@ def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) ->
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     survey = _look_at(source, config.validation, report)
-    if config.tokenizer is None:
+    if config.tokenizer is None and source.words:
+        tokenizer = word_tokenizer(source.words)
+    elif config.tokenizer is None:
         documents = _divided(source, survey, config.validation)
         training = (text for split, text in documents if split == "train")
         counted = _counted(training, "training a tokenizer", survey.documents, report)

@@ -13,6 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
+from statemix.data.stories import PREFIX, read_stories, training_stories
+
 __all__ = [
     "COLUMNS",
     "HUB",
@@ -44,14 +46,19 @@ _REFUSED = {  # suffixes of unsupported formats, with advice
 
 @dataclass(frozen=True)
 class Source:
-    """A named sequence of documents; each call of `read` starts from the first."""
+    """A named sequence of documents; each call of `read` starts from the first.
+
+    `words` is not empty if the documents consist of few words, which are the tokens then.
+    """
 
     name: str
     read: Callable[[], Iterator[str]]
+    words: tuple[str, ...] = ()
 
 
 def open_source(name: str, field: str = "text") -> Source:
-    """Open a source by name: a file, a directory, a known package, or `hf:owner/dataset[:config]`.
+    """Open a source by name: a file, a directory, a known package, `hf:owner/dataset[:config]`, or
+    `stories:kind`.
 
     Args:
         field: name of the text field in JSON lines, Parquet files and datasets.
@@ -60,6 +67,8 @@ def open_source(name: str, field: str = "text") -> Source:
         return from_files(name, _package_files(name), field)
     if name.startswith(HUB):
         return _from_hub(name, field)
+    if name.startswith(PREFIX):
+        return _from_stories(name)
     path = Path(name)
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and _is_known(file))
@@ -73,7 +82,7 @@ def open_source(name: str, field: str = "text") -> Source:
         return from_files(name, [path], field)
     raise FileNotFoundError(
         f"There is no file, directory or source {name!r}. Named sources: {', '.join(PACKAGES)}; "
-        "a Hugging Face dataset is hf:owner/name."
+        "a Hugging Face dataset is hf:owner/name, and stories are stories:swaps, for example."
     )
 
 
@@ -200,6 +209,16 @@ def _text_of(row: dict[str, object], field: str, where: str) -> str:
     if text is not None and not isinstance(text, str):
         raise ValueError(f"{where}: {field!r} must be text, got {type(text).__name__}.")
     return _decode((text or "").encode("utf-8", "surrogatepass"), where)
+
+
+def _from_stories(name: str) -> Source:
+    """Write training stories, in the order of their curriculum."""
+    config = read_stories(name)
+
+    def read() -> Iterator[str]:
+        return (story.text for story in training_stories(config))
+
+    return Source(name, read, tuple(config.world.words()))
 
 
 def _from_hub(name: str, field: str) -> Source:

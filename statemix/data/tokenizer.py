@@ -5,17 +5,18 @@ vocabularies. With 257 tokens it has no merges, and the model works on bytes. Sp
 occur literally in a text are encoded as ordinary text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["EOT", "KNOWN_EOT", "find_eot", "load_tokenizer", "train_bpe"]
+__all__ = ["EOT", "KNOWN_EOT", "find_eot", "load_tokenizer", "train_bpe", "word_tokenizer"]
 
 EOT = "<|endoftext|>"
 KNOWN_EOT = (EOT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
+UNKNOWN = "<unk>"
 _SMALLEST = 257  # 256 bytes and the end-of-text token
 
 
@@ -36,6 +37,17 @@ def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
         vocab_size=vocab, special_tokens=[EOT], initial_alphabet=alphabet, show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def word_tokenizer(words: Sequence[str]) -> "Tokenizer":
+    """A tokenizer whose tokens are these words; other words are unknown."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocab = {word: i for i, word in enumerate([EOT, UNKNOWN, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([EOT])
     return tokenizer
 
 

@@ -21,6 +21,7 @@ from statemix.data import Split, TokenData, collate, open_data
 from statemix.data.batches import Batch, windows_of_step
 from statemix.data.tokenizer import load_tokenizer
 from statemix.data.tokens import META, check_ids
+from statemix.layers.unit import LinearRecurrentUnit
 from statemix.lm.measure import autocast, flops_per_token, measure_peak
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
 from statemix.lm.result import StepReport
@@ -134,7 +135,8 @@ def train_step(run: LMRun) -> StepReport:
     began = time.perf_counter()
     lr = learning_rate(config, run.step)
     windows = run.train_split.count(config.length)
-    ids = windows_of_step(run.step, config.batch, windows, config.seed)
+    shuffle = config.order == "shuffled"
+    ids = windows_of_step(run.step, config.batch, windows, config.seed, shuffle=shuffle)
     loss = run.ranks.total(_accumulate_gradients(run, ids))[0] / config.tokens
     norm = _clip(run.scored, config.clip)
     if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -142,6 +144,8 @@ def train_step(run: LMRun) -> StepReport:
     set_learning_rate(run.optimiser, lr)
     run.optimiser.step()
     run.optimiser.zero_grad(set_to_none=True)
+    if config.sharpen > 1.0 and run.step >= config.steps * (1 - config.cooldown):
+        _sharpen(run.scored, config.sharpen)
     took = time.perf_counter() - began
     run.step += 1
     run.seconds += took
@@ -177,6 +181,13 @@ def _accumulate_gradients(run: LMRun, ids: np.ndarray) -> torch.Tensor:
 def _read_batch(run: LMRun, ids: np.ndarray) -> Batch:
     windows = [run.train_split.window(int(i), run.config.length) for i in ids]
     return run.ranks.own(collate(windows, reset=run.config.reset))
+
+
+def _sharpen(model: nn.Module, factor: float) -> None:
+    """Multiply the raw gates of every BD-LRU and H-LRU by `factor`."""
+    for module in model.modules():
+        if isinstance(module, LinearRecurrentUnit):
+            module.sharpen(factor)
 
 
 def _clip(model: nn.Module, largest: float) -> float:

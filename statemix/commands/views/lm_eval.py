@@ -1,4 +1,4 @@
-"""What `statemix lm eval` prints: perplexity by position, and bits per byte."""
+"""What `statemix lm eval` prints: perplexity by position and bits per byte, or story accuracy."""
 
 import json
 import math
@@ -9,12 +9,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
 from statemix.commands.views.console import make_console, make_progress, say
+from statemix.data.stories import read_stories
 from statemix.lm.evaluate import Perplexity, measure_perplexity
 from statemix.lm.saved import SavedModel, load_model
+from statemix.lm.stories import EVENTS, measure_stories
 from statemix.lm.text import read_text
 from statemix.lm.tokenizer import open_tokenizer
 
-__all__ = ["measure_texts", "print_perplexity"]
+__all__ = ["measure_texts", "print_perplexity", "print_stories"]
 
 
 def print_perplexity(
@@ -47,6 +49,40 @@ def print_perplexity(
         line = _line_of(directory, texts, length, trained, result)
         with out.open("a") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def print_stories(
+    directory: Path,
+    names: tuple[str, ...],
+    events: tuple[int, ...],
+    stories: int,
+    batch: int,
+    out: Path | None,
+) -> None:
+    """A table of the accuracy on stories: a row for each kind, a column for each number."""
+    configs = {name: read_stories(name) for name in names}
+    counts = events or EVENTS
+    saved = load_model(directory)
+    tokenizer, end = open_tokenizer(saved)
+    table = Table("events", *map(str, counts), title=str(directory), title_justify="left")
+    for name, config in configs.items():
+        missing = set(config.world.words()) - set(tokenizer.get_vocab())
+        if missing:
+            raise ValueError(
+                f"The tokenizer of {directory} lacks the word {min(missing)!r} of {name}. "
+                "Use a model that was trained on such stories."
+            )
+        measured = measure_stories(
+            saved.model, tokenizer, end, config, events=counts, stories=stories, batch=batch
+        )
+        table.add_row(name, *(f"{each.accuracy:.3f}" for each in measured))
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            line = {"model": str(directory), "stories": name, "number": stories}
+            line |= {"accuracy": {each.events: each.accuracy for each in measured}}
+            with out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+    make_console().print(table)
 
 
 def measure_texts(

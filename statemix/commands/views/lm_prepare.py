@@ -1,5 +1,6 @@
 """What `statemix lm prepare` prints: a progress bar, then the sizes of the splits."""
 
+import re
 from pathlib import Path
 
 from rich.progress import BarColumn, TextColumn
@@ -8,6 +9,7 @@ from rich.table import Table
 from statemix.commands.views.console import make_console, make_progress, say
 from statemix.data.prepare import PrepareConfig, prepare
 from statemix.data.sources import COLUMNS, HUB, LINES, TEXT, open_source
+from statemix.data.stories import PREFIX
 from statemix.data.tokens import Meta
 
 __all__ = ["name_of", "prepare_with_progress"]
@@ -45,8 +47,11 @@ def prepare_with_progress(source: str, field: str, config: PrepareConfig, out: P
 def name_of(source: str) -> str:
     """The default name of a prepared text.
 
-    A file's name without its extension, a directory's name, or the last part of a name on the hub.
+    A file's name without its extension, a directory's name, the last part of a name on the hub, or
+    the name of stories with hyphens.
     """
+    if source.startswith(PREFIX):
+        return re.sub(r"\W+", "-", source)
     if source.startswith(HUB):
         return Path(source.rpartition(":")[2]).name
     path = Path(source).resolve()
