@@ -17,6 +17,7 @@ from cases import EACH_SCAN, GATED_BLOCK, GATED_COMPANION, bounds, random_mask, 
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from statemix.cli import main
+from statemix.extras import install_command
 from statemix.kernels.calls import Recurrence, ScanCall
 from statemix.kernels.gpu.plan import MAX_SIZE, make_plan
 from statemix.ops.dispatch import gpu, registry
@@ -165,12 +166,12 @@ def test_a_missing_triton_warns_once(monkeypatch):
     call = ScanCall(Recurrence.BLOCK, "softmax", X, x, h0)
     with pytest.warns(
         UserWarning,
-        match=r"Triton is not installed; pip install 'statemix\[gpu\]'. Plain torch computes "
-        r"this scan instead",
+        match=r"Triton is not installed; pip install .*'.*\[gpu\]'. Plain torch "
+        r"computes this scan instead",
     ):
         assert not gpu.supports(call, "forward")
     assert not gpu.supports(call, "forward")
-    assert gpu.describe() == "Triton is not installed; pip install 'statemix[gpu]'"
+    assert gpu.describe() == f"Triton is not installed; {install_command('gpu')}"
 
 
 @pytest.mark.usefixtures("fresh_verdicts")

@@ -659,9 +659,7 @@ def test_trackers_receive_every_epoch(tmp_path, monkeypatch, name):
 
 def test_a_missing_tracker_names_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(
-        SystemExit, match=r"'wandb' is not installed.*pip install 'statemix\[track\]'"
-    ):
+    with pytest.raises(SystemExit, match=r"'wandb' is not installed.*pip install .*\[track\]'"):
         main(["train", "s3", *SMALL_RUN, "--runs", str(tmp_path), "--track", "wandb"])
 
 

@@ -13,6 +13,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
+from statemix.extras import install_command
 from statemix.ops import gated_block_scan, hop_scan
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
 
 Entrant = Callable[[], object]
 SIZES = tuple[int, int, int, int]
-_INSTALL = "pip install 'statemix[bench]', or on a GPU 'statemix[bench-gpu]'"
 
 
 def inputs(sizes: SIZES) -> tuple[Tensor, Tensor]:
@@ -229,7 +229,10 @@ def available(names: tuple[str, ...]) -> list[str]:
     missing = [name for name in names if name in PACKAGES and find_spec(PACKAGES[name]) is None]
     if missing:
         names_missing = ", ".join(missing)
-        message = f"not installed, left out: {names_missing}. To include them: {_INSTALL}"
+        message = (
+            f"not installed, left out: {names_missing}. To include them: "
+            f"{install_command('bench')}, or on a GPU {install_command('bench-gpu')}"
+        )
         print(message, file=sys.stderr)
     return [name for name in names if name not in missing]
 

@@ -13,7 +13,7 @@ class Export:
     """Write a model as a Hugging Face directory, for AutoModelForCausalLM, generate() and lm-eval.
 
     To load it, `import statemix.hf` first, or pass trust_remote_code=True.
-    Needs the extra: pip install 'statemix[hf]'.
+    Needs the extra `hf`.
     """
 
     directory: tyro.conf.Positional[Path]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from statemix.data.stories import PREFIX, read_stories, training_stories
+from statemix.extras import install_command
 
 __all__ = [
     "COLUMNS",
@@ -184,7 +185,7 @@ def _read_columns(path: Path, field: str) -> Iterator[str]:
         from pyarrow import parquet
         from pyarrow.lib import ArrowException
     except ImportError as error:
-        raise ValueError(f"Reading {path} needs pyarrow: pip install 'statemix[lm]'") from error
+        raise ValueError(f"Reading {path} needs pyarrow: {install_command('lm')}") from error
     try:
         file = parquet.ParquetFile(path)
     except (ArrowException, OSError) as error:
@@ -228,7 +229,7 @@ def _from_hub(name: str, field: str) -> Source:
         import datasets
     except ImportError as error:
         raise ValueError(
-            f"The source {name!r} needs Hugging Face datasets: pip install 'statemix[lm]'"
+            f"The source {name!r} needs Hugging Face datasets: {install_command('lm')}"
         ) from error
 
     def read() -> Iterator[str]:

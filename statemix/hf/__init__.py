@@ -4,11 +4,13 @@ import statemix.hf
 model = AutoModelForCausalLM.from_pretrained("exported/")
 """
 
+from statemix.extras import install_command
+
 try:
     from transformers import AutoConfig, AutoModelForCausalLM
 except ImportError as error:
     raise ImportError(
-        "statemix.hf needs transformers. Install it with: pip install 'statemix[hf]'"
+        f"statemix.hf needs transformers. Install it with: {install_command('hf')}"
     ) from error
 
 from statemix.hf.cache import RecurrentCache

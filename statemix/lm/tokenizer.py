@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from statemix.data.tokenizer import KNOWN_EOT, load_tokenizer
+from statemix.extras import install_command
 from statemix.lm.saved import SavedModel
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def _read_tokenizer(path: Path) -> "Tokenizer":
     """Load the tokenizer in the file `path`."""
     if find_spec("tokenizers") is None:
         raise ValueError(
-            "Text needs the package tokenizers. Install it with: pip install 'statemix[lm]'"
+            f"Text needs the package tokenizers. Install it with: {install_command('lm')}"
         )
     return load_tokenizer(str(path))
 

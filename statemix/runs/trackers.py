@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from statemix.extras import install_command
+
 __all__ = ["TRACKERS", "Identified", "Tracker", "open_tracker"]
 
 
@@ -85,5 +87,5 @@ def open_tracker(name: str, config: Identified, directory: Path) -> Tracker:
     except ImportError as error:
         raise ValueError(
             f"The tracker {name!r} is not installed ({error}). "
-            "Install it with: pip install 'statemix[track]'"
+            f"Install it with: {install_command('track')}"
         ) from error

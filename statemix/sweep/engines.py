@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from statemix.extras import install_command
 from statemix.sweep.kinds import Config, read_config
 from statemix.sweep.ledger import Ledger
 from statemix.sweep.worker import BUSY, Outcome, Workspace, attempted, find_measure
@@ -147,7 +148,7 @@ def _run_on_ray(configs: Sequence[Config], workspace: Workspace, workers: int) -
         import ray
     except ImportError as error:
         raise SystemExit(
-            "statemix: --engine ray needs Ray. Install it with: pip install 'statemix[ray]'"
+            f"statemix: --engine ray needs Ray. Install it with: {install_command('ray')}"
         ) from error
     try:
         cluster = ray.init(address="auto", log_to_driver=False)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from statemix.commands.views.console import warn
+from statemix.extras import install_command
 from statemix.paper import read_values
 from statemix.report.documents import update_document
 from statemix.report.gather import Neighbour, Place, gather, neighbours
@@ -68,7 +69,7 @@ def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> Non
     except ImportError as error:
         write_report_page(out / "index.html", places, found, summary, [])
         raise SystemExit(
-            "statemix: figures need matplotlib. Install it with: pip install 'statemix[plot]'"
+            f"statemix: figures need matplotlib. Install it with: {install_command('plot')}"
         ) from error
     drawn = draw_figures(places, out) + draw_throughput(bench, out) + draw_language(runs, out)
     write_report_page(out / "index.html", places, found, summary, drawn)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from statemix.extras import install_command
 from statemix.kernels.calls import Recurrence, ScanCall
 from statemix.kernels.gpu.plan import MAX_SIZE, SHORTEST, SUPPORTED_GATES, Plan, make_plan
 from statemix.kernels.switch import SWITCH, is_switched_on
@@ -75,7 +76,7 @@ def unavailable() -> str:
     """The reason why no kernel can run, empty if kernels can run."""
     if not is_switched_on():
         return f"switched off by {SWITCH}=off"
-    return "" if find_spec("triton") else "Triton is not installed; pip install 'statemix[gpu]'"
+    return "" if find_spec("triton") else f"Triton is not installed; {install_command('gpu')}"
 
 
 def _triton_version() -> str:
