@@ -11,6 +11,10 @@
 #include "kernels.hpp"
 #include "threads.hpp"
 
+#if defined(STATEMIX_X86)
+#include "processor.hpp"
+#endif
+
 #define STATEMIX_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace statemix {
@@ -20,11 +24,8 @@ enum class Target { generic, avx2, avx512 };
 
 Target best_target() {
 #if defined(STATEMIX_X86)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return Target::avx512;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Target::avx2;
+  if (has_avx512()) return Target::avx512;
+  if (has_avx2()) return Target::avx2;
 #endif
   return Target::generic;
 }
