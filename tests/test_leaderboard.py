@@ -10,14 +10,27 @@ import torch
 from torch import nn
 
 from statemix.cli import main
-from statemix.leaderboard import ENTRIES, PROTOCOLS, RATES, cells, find_entries, find_protocol
+from statemix.leaderboard import (
+    ENTRIES,
+    PROTOCOLS,
+    RATES,
+    cells,
+    find_entries,
+    find_protocol,
+    published_cells,
+)
+from statemix.leaderboard.cells import track_of
 from statemix.leaderboard.measure import held_length, test_accuracy
 from statemix.leaderboard.protocols import protocol_of
 from statemix.leaderboard.published import SOURCES, read_published
 from statemix.leaderboard.standings import label_of, standings
 from statemix.leaderboard.tables import make_boards, update_markdown
-from statemix.models import build_model
+from statemix.models import ModelConfig, build_model
 from statemix.sweep import Entry, Ledger
+from statemix.tasks import IGNORE, find_task
+from statemix.train import RunConfig, train
+from statemix.train.state import start_run
+from statemix.train.trained import load_trained
 
 test_accuracy.__test__ = False  # a function of the package, not a test
 SLICE = find_protocol("slice")
@@ -190,6 +203,8 @@ def test_a_stranger_enters_a_mixer_with_one_file_and_one_command(tmp_path, monke
         (["--options", "a=1"], "--options are those of --mixer"),
         (["--entries", "GRU"], "No entry matches 'GRU'"),
         (["--out", "board.txt"], "--out takes a .md or an .html file"),
+        (["--entries", "LSTM", "--steps", "5"], "--steps are those of --track published"),
+        (["--entries", "LSTM", "--track", "published", "--rates", "1"], "has one rate"),
         (["--workers", "0"], "--workers must be"),
     ],
 )
@@ -198,3 +213,71 @@ def test_the_command_refuses_what_has_no_meaning(arguments, message, tmp_path, m
     with pytest.raises(SystemExit) as error:
         main(["leaderboard", *arguments])
     assert message in f"{error.value} {capsys.readouterr().err}"
+
+
+def published_run(task: str = "parity", **changes):
+    (config,) = published_cells(SLICE, ENTRIES["BD-LRU m5, hard"], tasks=[task], seeds=[0])
+    return replace(config, **changes)
+
+
+def test_the_published_track_has_the_published_training():
+    config = published_run("mod_arith")
+    assert (config.batch, config.lr, config.max_steps) == (256, 2e-3, 100_001)
+    assert (config.model.width, config.model.layers) == (128, 2)
+    assert config.model.options["gate"] == "hardmax"
+    assert label_of(config) == "BD-LRU m5, hard"
+    assert track_of(config) == "published"
+    assert config.total_steps == 100_001
+    with pytest.raises(ValueError, match="'deltaproduct' has no published training"):
+        list(published_cells(find_protocol("deltaproduct"), ENTRIES["LSTM"]))
+
+
+def test_published_words_have_three_to_forty_letters_and_are_tested_up_to_256():
+    run = start_run(published_run("mod_arith", train_examples=2000, test_examples=2000))
+    lengths = {name: set((x.inputs != 8).sum(1)) for name, x in run.data.items()}
+    assert lengths["train"] == set(range(3, 40, 2))
+    assert lengths["validation"] == lengths["test"] == set(range(41, 256, 2))
+    assert not (run.data["validation"].inputs[:50] == run.data["test"].inputs[:50]).all()
+    targets = run.data["test"].targets
+    assert ((targets != IGNORE).sum(1) == 1).all()
+
+
+def test_fresh_sequences_are_the_same_after_an_interruption(tmp_path, monkeypatch):
+    monkeypatch.setattr("statemix.train.loop.CHECKPOINT_SECONDS", 0.0)
+    config = published_run(train_examples=256, test_examples=8, max_steps=3, epochs=3)
+    config = replace(config, model=ModelConfig(options={"n_blocks": 2}, width=8), tested=(40, 50))
+    seen = []
+    whole = train(config, tmp_path / "a", observer=lambda run, _: seen.append(run.data["train"]))
+    assert not (seen[0].inputs == seen[1].inputs).all()
+
+    def stop(run, report):
+        if report.epoch == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "b", observer=stop)
+    resumed = train(config, tmp_path / "b")
+    assert resumed.curve == whole.curve
+    ours, theirs = (load_trained(tmp_path / name)[2].state_dict() for name in "ab")
+    assert all((ours[name] == theirs[name]).all() for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tested": (40,)}, "`tested` must have the shortest and the longest length, got"),
+        ({"tested": (40, 30)}, "`tested` must have the shortest and the longest length, got"),
+        ({"curriculum": (3, 5)}, "`fresh` draws new sequences for every epoch"),
+    ],
+)
+def test_lengths_and_fresh_sequences_that_have_no_meaning(changes, message):
+    with pytest.raises(ValueError, match=message):
+        published_run(**changes)
+
+
+def test_tasks_without_words_are_not_tested_at_other_lengths():
+    with pytest.raises(ValueError, match="needs a task with words of several lengths"):
+        start_run(RunConfig("s3", tested=(4, 5)))
+    task = find_task("parity", {"shortest": 50})
+    with pytest.raises(ValueError, match="no words of 50 to 40 letters"):
+        task.examples(3, 40, np.random.default_rng(0), training=True)

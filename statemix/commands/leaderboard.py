@@ -2,13 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from statemix.commands.check import check_positive
 from statemix.commands.train import read_options
 from statemix.config.model import ChannelMixer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from statemix.config.task import RunConfig
+    from statemix.leaderboard import Contestant, Protocol
 
 __all__ = ["Leaderboard"]
 
@@ -22,7 +28,7 @@ class Leaderboard:
     `statemix leaderboard --files my_mixer.py --mixer mine --options hidden=64`.
 
     Runs are on the open track: growing prefixes with their answers, restarts, a fixed number of
-    steps, and the learning rate that is best on validation.
+    steps, and the learning rate that is best on validation. --track published trains as published.
     """
 
     protocol: Literal["slice", "deltaproduct"] = "slice"
@@ -36,6 +42,11 @@ class Leaderboard:
     """The feed-forward layer after that mixer."""
     entries: tuple[str, ...] = ()
     """Run the missing cells of these built-in entries, given as patterns: 'BD-LRU*' LSTM."""
+    track: Literal["open", "published"] = "open"
+    """open: growing prefixes, and the best of two learning rates. published: the protocol's own
+    training, up to 100,001 steps of new sequences for each run."""
+    steps: int = 0
+    """On the published track, train for this many steps (0: the protocol's number)."""
     tasks: tuple[str, ...] = ()
     """Run only these tasks."""
     rates: tuple[float, ...] = ()
@@ -60,7 +71,7 @@ class Leaderboard:
                 "statemix: --options are those of --mixer. Give it, or leave them out."
             )
         from statemix.commands.views.leaderboard import print_boards, run_cells
-        from statemix.leaderboard import RATES, Contestant, cells, find_entries, find_protocol
+        from statemix.leaderboard import Contestant, find_entries, find_protocol
         from statemix.runs.plugins import load_files
 
         load_files(self.files)
@@ -69,18 +80,25 @@ class Leaderboard:
         if self.mixer is not None:
             options = read_options(self.options, "--options")
             contestants.append(Contestant(self.mixer, options, self.channel_mixer))
-        configs = [
-            config
-            for contestant in contestants
-            for config in cells(
-                protocol,
-                contestant,
-                tasks=self.tasks,
-                rates=self.rates or RATES,
-                seeds=self.seeds,
-            )
-        ]
+        configs = [config for one in contestants for config in self._cells(protocol, one)]
         complete = run_cells(configs, self.ledger, self.runs, self.files, self.workers)
         print_boards(protocol, self.ledger, self.out)
         if not complete:
             raise SystemExit(1)
+
+    def _cells(self, protocol: "Protocol", contestant: "Contestant") -> "Iterator[RunConfig]":
+        """The runs of a contestant on the chosen track."""
+        from statemix.leaderboard import RATES, cells, published_cells
+
+        if self.track == "published":
+            if self.rates:
+                raise SystemExit("statemix: the published track has one rate. Leave --rates out.")
+            return published_cells(
+                protocol, contestant, tasks=self.tasks, seeds=self.seeds, steps=self.steps
+            )
+        if self.steps:
+            raise SystemExit(
+                "statemix: --steps are those of --track published. Leave one of them out."
+            )
+        rates = self.rates or RATES
+        return cells(protocol, contestant, tasks=self.tasks, rates=rates, seeds=self.seeds)

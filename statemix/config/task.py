@@ -76,6 +76,8 @@ _RUN_BASE: dict[str, Any] = {
     "hold": 0,
     "cooldown": 0.0,
     "harden": False,
+    "fresh": False,
+    "tested": (),
 }
 _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
@@ -95,6 +97,11 @@ class TaskData:
     """Number of training sequences."""
     test_examples: Size = 1280
     """Number of validation sequences, and of test sequences."""
+    fresh: bool = False
+    """Draw new training sequences for every epoch."""
+    tested: tuple[int, ...] = ()
+    """The shortest and the longest word to validate and test on, for tasks with one answer per word
+    (none: as in training)."""
     batch: Size = 128
     """Sequences per step."""
     epochs: Size = 50
@@ -159,6 +166,19 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
         increasing = list(self.curriculum) == sorted(self.curriculum)
         if not increasing or any(length < 1 for length in self.curriculum):
             raise ValueError(f"`curriculum` must list increasing lengths, got {self.curriculum}.")
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        """Raise an error unless `tested` is a range, and `fresh` sequences are used in order."""
+        if self.tested and not (len(self.tested) == 2 and 0 < self.tested[0] <= self.tested[1]):
+            raise ValueError(
+                f"`tested` must have the shortest and the longest length, got {self.tested}."
+            )
+        if self.fresh and self.curriculum:
+            raise ValueError(
+                "`fresh` draws new sequences for every epoch, but a curriculum uses the same ones "
+                "in all stages. Leave one of them out."
+            )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -196,6 +216,7 @@ def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
     values = {**_RUN_BASE, **data}
     values["model"] = ModelConfig(**{**_MODEL_BASE, **data.get("model", {})})
     values["curriculum"] = tuple(values["curriculum"])
+    values["tested"] = tuple(values["tested"])
     return RunConfig(**values)
 
 

@@ -1,6 +1,13 @@
 """Leaderboards of state tracking: protocols, published numbers, and runs of any mixer."""
 
-from statemix.leaderboard.cells import ENTRIES, RATES, Contestant, cells, find_entries
+from statemix.leaderboard.cells import (
+    ENTRIES,
+    RATES,
+    Contestant,
+    cells,
+    find_entries,
+    published_cells,
+)
 from statemix.leaderboard.protocols import PROTOCOLS, Protocol, find_protocol
 
 __all__ = [
@@ -12,4 +19,5 @@ __all__ = [
     "cells",
     "find_entries",
     "find_protocol",
+    "published_cells",
 ]

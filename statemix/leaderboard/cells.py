@@ -16,14 +16,26 @@ from typing import Any, Literal
 
 from statemix.config.model import ChannelMixer, ModelConfig
 from statemix.config.task import RunConfig
-from statemix.leaderboard.protocols import Protocol
+from statemix.leaderboard.protocols import Protocol, Training
 
-__all__ = ["ENTRIES", "RATES", "SEEDS", "Contestant", "Track", "cells", "find_entries", "track_of"]
+__all__ = [
+    "ENTRIES",
+    "RATES",
+    "SEEDS",
+    "Contestant",
+    "Track",
+    "cells",
+    "find_entries",
+    "published_cells",
+    "track_of",
+]
 
 Track = Literal["open", "published"]
 RATES = (2e-2, 3e-3)
 SEEDS = (0, 1, 2)
 _WIDTH = 64
+_EPOCH = 1000  # steps between validations on the published track
+_SOLVED = 0.9995
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,68 @@ def _open(protocol: Protocol, contestant: Contestant, task: str, lr: float, seed
         seed=seed,
     )
     return replace(config, epochs=math.ceil(trial.steps / config.steps_per_epoch))
+
+
+def published_cells(
+    protocol: Protocol,
+    contestant: Contestant,
+    *,
+    tasks: Sequence[str] = (),
+    seeds: Sequence[int] = SEEDS,
+    steps: int = 0,
+) -> Iterator[RunConfig]:
+    """The runs of a contestant on the published track; an epoch is a thousand steps.
+
+    A run stops when its validation accuracy, at the tested lengths, is above .9995.
+
+    Args:
+        steps: train for so many steps instead of the protocol's, with a shorter schedule.
+    """
+    if protocol.published is None:
+        raise ValueError(
+            f"The protocol {protocol.name!r} has no published training. Use the open track."
+        )
+    for seed in seeds:
+        for task in tasks or protocol.tasks:
+            yield _published(protocol, protocol.published, contestant, task, seed, steps)
+
+
+def _published(
+    protocol: Protocol,
+    training: Training,
+    contestant: Contestant,
+    task: str,
+    seed: int,
+    steps: int,
+) -> RunConfig:
+    """One run on the published track."""
+    model = ModelConfig(
+        mixer=contestant.mixer,
+        options=contestant.options_for(training.layers),
+        width=training.width,
+        layers=training.layers,
+        channel_mixer=contestant.channel_mixer,
+    )
+    total = steps or training.steps
+    return RunConfig(
+        task,
+        model,
+        task_options={"shortest": training.shortest},
+        length=_longest(protocol, task),
+        train_examples=_EPOCH * training.batch,
+        fresh=True,
+        tested=protocol.tested,
+        batch=training.batch,
+        epochs=math.ceil(total / _EPOCH),
+        max_steps=total,
+        patience=0,
+        solved=_SOLVED,
+        lr=training.lr,
+        weight_decay=training.weight_decay,
+        warmup=training.warmup,
+        clip=0.0,
+        seed=seed,
+    )
 
 
 def _longest(protocol: Protocol, task: str) -> int:

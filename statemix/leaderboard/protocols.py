@@ -10,13 +10,27 @@ from statemix.config.task import RunConfig
 from statemix.ops.check import check_choice
 from statemix.tasks import Task, find_task
 
-__all__ = ["PROTOCOLS", "Protocol", "Trial", "find_protocol", "protocol_of"]
+__all__ = ["PROTOCOLS", "Protocol", "Training", "Trial", "find_protocol", "protocol_of"]
 
 
 @dataclass(frozen=True)
 class Trial:
     """What a run on the open track has for a task: layers, and steps, restarts included."""
 
+    layers: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a protocol trains on its published track, with new sequences in every step."""
+
+    shortest: int
+    batch: int
+    lr: float
+    weight_decay: float
+    warmup: float
+    width: int
     layers: int
     steps: int
 
@@ -32,6 +46,7 @@ class Protocol:
         answers: the task's option `answers` in training on the open track, or None.
         growing: lengths of the prefixes that the open track trains on first.
         title: one line for the head of the table.
+        published: the training of the published track, or None if it is not known in full.
     """
 
     name: str
@@ -41,6 +56,7 @@ class Protocol:
     answers: str | None
     growing: tuple[int, ...]
     title: str
+    published: Training | None = None
 
     def test_task(self, name: str) -> Task:
         """The task as it is tested: with one answer per word, or with all products."""
@@ -63,6 +79,7 @@ PROTOCOLS = {
             "prefixes",
             (3, 5, 7, 9, 13, 19, 27),
             "Formal languages: trained at up to 40 letters, tested at 40 to 256",
+            Training(3, 256, 2e-3, 0.01, 0.1, 128, 2, 100_001),
         ),
         Protocol(
             "deltaproduct",

@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from statemix.tasks.automaton import NO_STEP, Automaton
-from statemix.tasks.options import check_choice
+from statemix.tasks.options import check_choice, check_least
 from statemix.tasks.task import IGNORE, Examples, Task, Tokens
 
 __all__ = [
@@ -63,14 +63,17 @@ def answer_task(
     lengths: str = "any from 1 on",
     asked: str = "end",
     machine: Machine | None = None,
+    shortest: int = 1,
 ) -> Task:
     """Make a task that asks for one answer per word over `letters` tokens, or per prefix.
 
     Args:
         asked: "end" asks at the empty token, "prefixes" also after every valid prefix.
         machine: the states of words, from which the automaton is made.
+        shortest: the length of the shortest training words.
     """
     check_choice(name, "answers", asked, ANSWERS)
+    check_least(name, "shortest", shortest, 1)
     prefixes = asked == "prefixes"
     empty = letters
     solve = partial(place_answers, answers, empty, prefixes)
@@ -84,7 +87,7 @@ def answer_task(
         solve=solve,
         lengths=lengths,
         fits=fits,
-        train_draw=partial(draw_up_to, words, solve, fits, empty),
+        train_draw=partial(draw_up_to, words, solve, fits, empty, shortest),
         automaton=None if machine is None else add_empty(machine, prefixes),
     )
 
@@ -108,12 +111,17 @@ def draw_up_to(
     solve: Answers,
     fits: Callable[[int], bool],
     empty: int,
+    shortest: int,
     count: int,
     length: int,
     rng: Generator,
 ) -> Examples:
-    """Draw words of all valid lengths up to `length`, followed by at least one empty token."""
-    choices = np.array([each for each in range(1, length + 1) if fits(each)])
+    """Draw words of all valid lengths from `shortest` to `length`, followed by empty tokens."""
+    choices = np.array([each for each in range(shortest, length + 1) if fits(each)])
+    if not len(choices):
+        raise ValueError(
+            f"There are no words of {shortest} to {length} letters. Reduce the option `shortest`."
+        )
     chosen = rng.choice(choices, count)
     inputs = np.full((count, length + 1), empty)
     for each in choices:

@@ -37,54 +37,83 @@ __all__ = [
 
 
 @register_task("parity")
-def parity(answers: str = "end") -> Task:
+def parity(answers: str = "end", shortest: int = 1) -> Task:
     """Predict whether an odd number of bits is set.
 
     Args:
         answers: "end" asks for the answer after the word, "prefixes" also after every letter.
+        shortest: the length of the shortest training words.
     """
     machine = Machine(np.array([[0, 1], [1, 0]]), np.array([0, 1]))
-    return answer_task("parity", 2, 2, letters_of(2), odd_counts, asked=answers, machine=machine)
+    return answer_task(
+        "parity",
+        2,
+        2,
+        letters_of(2),
+        odd_counts,
+        asked=answers,
+        machine=machine,
+        shortest=shortest,
+    )
 
 
 @register_task("even_pairs")
-def even_pairs(answers: str = "end") -> Task:
+def even_pairs(answers: str = "end", shortest: int = 1) -> Task:
     """Predict whether the number of pairs 01 and 10 is even, class 0, or odd, class 1.
 
     The number is even if 01 and 10 occur equally often, that is, if the first bit equals the last.
 
     Args:
         answers: "end" asks for the answer after the word, "prefixes" also after every letter.
+        shortest: the length of the shortest training words.
     """
     # State 0 is the start, and state 1 + 2 first + last follows the first letter.
     machine = Machine(
         np.array([[1, 4], [1, 2], [1, 2], [3, 4], [3, 4]]), np.array([IGNORE, 0, 1, 1, 0])
     )
-    return answer_task("even_pairs", 2, 2, letters_of(2), odd_pairs, asked=answers, machine=machine)
+    return answer_task(
+        "even_pairs",
+        2,
+        2,
+        letters_of(2),
+        odd_pairs,
+        asked=answers,
+        machine=machine,
+        shortest=shortest,
+    )
 
 
 @register_task("cycle_nav")
-def cycle_nav(size: int = MODULUS, answers: str = "end") -> Task:
+def cycle_nav(size: int = MODULUS, answers: str = "end", shortest: int = 1) -> Task:
     """Predict where a walk with steps −1, 0 and +1 on a cycle of `size` positions ends.
 
     Args:
         answers: "end" asks for the position after the walk, "prefixes" also after every step.
+        shortest: the length of the shortest training words.
     """
     check_least("cycle_nav", "size", size, 2)
     positions: Answers = lambda words: (words - 1).cumsum(1) % size  # noqa: E731
     places = np.arange(size)
     machine = Machine(np.add.outer(places, np.arange(-1, 2)) % size, places)
     return answer_task(
-        "cycle_nav", 3, size, letters_of(3), positions, asked=answers, machine=machine
+        "cycle_nav",
+        3,
+        size,
+        letters_of(3),
+        positions,
+        asked=answers,
+        machine=machine,
+        shortest=shortest,
     )
 
 
 @register_task("mod_arith")
-def mod_arith(answers: str = "end") -> Task:
+def mod_arith(answers: str = "end", shortest: int = 1) -> Task:
     """Evaluate a sum of products modulo 5.
 
     Args:
         answers: "end" asks for the value after the word, "prefixes" also after every digit.
+        shortest: the length of the shortest training words.
     """
     return answer_task(
         "mod_arith",
@@ -96,6 +125,7 @@ def mod_arith(answers: str = "end") -> Task:
         "odd ones",
         asked=answers,
         machine=sums_machine(),
+        shortest=shortest,
     )
 
 

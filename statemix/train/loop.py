@@ -32,6 +32,7 @@ from statemix.train.state import (
     EpochReport,
     Run,
     RunResult,
+    draw_fresh,
     harden,
     is_hard,
     make_model,
@@ -108,6 +109,8 @@ def _train_epoch(run: Run) -> EpochReport:
     """One pass over the training sequences, or what is left of the run, and an evaluation."""
     config = run.config
     started = _clocks()
+    if config.fresh:
+        run.data["train"] = draw_fresh(run)
     losses = []
     accuracies = []
     for _ in range(min(config.steps_per_epoch, config.total_steps - run.counters.step)):

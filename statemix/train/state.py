@@ -1,5 +1,6 @@
 """The state of a run: data, model, optimiser and counters, in memory and in a checkpoint."""
 
+import inspect
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,12 +16,14 @@ from statemix.optim import load_moments, make_optimiser, named_moments
 from statemix.runs.checkpoint import load_checkpoint, save_checkpoint, with_prefix
 from statemix.runs.layout import CHECKPOINT
 from statemix.tasks import Examples, Task, find_task, split_examples
+from statemix.tasks.task import find_maker
 
 __all__ = [
     "Counters",
     "EpochReport",
     "Run",
     "RunResult",
+    "draw_fresh",
     "harden",
     "is_hard",
     "make_model",
@@ -133,7 +136,38 @@ def _draw_data(config: RunConfig, task: Task) -> dict[str, Examples]:
         count = -(-HELD_TOKENS // config.hold)
         rng = np.random.default_rng([config.seed, config.hold, 1])
         data["hold"] = task.examples(count, config.hold, rng)
-    return data
+    return data | _draw_tested(config)
+
+
+def _draw_tested(config: RunConfig) -> dict[str, Examples]:
+    """Validation and test examples of the lengths `tested`, if the config has them."""
+    if not config.tested:
+        return {}
+    if "shortest" not in inspect.signature(find_maker(config.task)).parameters:
+        raise ValueError(
+            f"`tested` = {config.tested} needs a task with words of several lengths, such as "
+            f"parity, got {config.task!r}."
+        )
+    shortest, longest = config.tested
+    task = find_task(config.task, {**config.task_options, "shortest": shortest})
+    last = next(length for length in range(longest, 0, -1) if task.fits(length))
+    return {
+        name: task.examples(
+            config.test_examples,
+            last,
+            np.random.default_rng([config.seed, last, stream]),
+            training=True,
+        )
+        for stream, name in enumerate(("validation", "test"), 2)
+    }
+
+
+def draw_fresh(run: Run) -> Examples:
+    """The training sequences of the next epoch, a function of the seed and the epoch."""
+    config = run.config
+    rng = np.random.default_rng([config.seed, len(run.reports), 4])
+    length = config.length or run.task.length
+    return run.task.examples(config.train_examples, length, rng, training=True)
 
 
 def make_model(config: RunConfig, task: Task, length: int, attempt: int) -> nn.Module:
