@@ -24,6 +24,7 @@ _HOME = {
     "gated_companion_scan": "statemix.ops",
     "hop_scan": "statemix.ops",
     "normalise": "statemix.ops",
+    "watch": "statemix.layers.watch",
 }
 
 __all__ = [
@@ -43,10 +44,12 @@ __all__ = [
     "hop_scan",
     "normalise",
     "register_mixer",
+    "watch",
 ]
 
 if TYPE_CHECKING:
     from statemix.layers import BDLRU, HLRU, MIXERS, Mixer, build_mixer, register_mixer
+    from statemix.layers.watch import watch
     from statemix.models import LanguageModel, LMConfig
     from statemix.ops import (
         NORMALISERS,
