@@ -33,7 +33,7 @@ from statemix.train.trained import load_trained
 
 TRAIN = (
     "train s2 --block-size 2 --blocks 4 --width 16 --length 8 --examples 4000 --test-examples 64 "
-    "--preset automaton --hold 0 --decay 60 --warmup 20 --epochs 20"
+    "--preset tracking --sharpen 1 --harden --hold 0 --decay 60 --warmup 20 --epochs 20"
 )
 S2 = find_task("s2").automaton
 
@@ -144,8 +144,7 @@ def test_a_readout_that_is_wrong_is_trained_further(run, capsys):
     )
     assert run_command("certify", run) == 0
     printed = capsys.readouterr()
-    assert "a readout that was trained for 200 more steps" in printed.out
-    assert "the readout is trained further" in printed.err
+    assert "a readout that was trained further" in printed.out
     assert run_command("certify", "--verify", run / "certificate") == 0
 
 
@@ -187,7 +186,6 @@ CONFIG = RunConfig("s2", HARD, train_examples=8, test_examples=8, length=6)
             "gates must be hard .* 'softmax'",
         ),
         (replace(CONFIG, harden=True, decay=9), "gates of this run are still soft"),
-        (replace(CONFIG, model=replace(HARD, layers=2)), "Only models of one layer .* got 2"),
         (
             replace(CONFIG, model=ModelConfig("lstm", {"hidden": 4}, width=8)),
             "Only models of BD-LRUs can be certified, got a LSTM",

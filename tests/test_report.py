@@ -502,17 +502,21 @@ def test_report_draws_language_models(language, clone, monkeypatch):
 
 
 def test_certificates_are_counted(tmp_path):
-    """Two of three runs are proved, one of them with another readout."""
+    """Two of three runs are proved."""
     experiments = tmp_path / "experiments"
     experiments.mkdir()
     ledger = Ledger(tmp_path / "ledger.jsonl")
     shutil.copy(Path(__file__).parents[1] / "experiments" / "certified.py", experiments)
-    cells = load_places(experiments / "certified.py")[:3]
-    proof = {"holds": True, "blocks": [2], "slack": 1.5, "refitted": False}
-    found = [proof, {**proof, "blocks": [5], "slack": 0.25, "refitted": True}, {"holds": False}]
+    places = load_places(experiments / "certified.py")
+    cells = [cell for cell in places if (cell.column, cell.recipe) == ("s3", "restarts")][:3]
+    proof = {"holds": True, "blocks": [2], "slack": 1.5, "pairs": 6}
+    found = [proof, {**proof, "blocks": [5], "slack": 0.25}, None]
     for cell, certificate in zip(cells, found, strict=True):
-        ledger.append(entry(cell.config, 1.0, 1.0, measured=certificate))
+        ledger.append(entry(cell.config, 1.0, 1.0, restarts=2, certificate=certificate))
     document = tmp_path / "document.md"
     document.write_text("<!-- certificates certified -->\n<!-- end -->\n")
     update_documents(experiments, ledger.path, (document,))
-    assert "| BD-LRU m3 | s3 | 2 of 3 | 1 | 2–5 | 0.25 |" in document.read_text()
+    assert (
+        "| BD-LRU m3 | s3 | restarts | 2 of 3 | 2–5 | 6 | 0.25 | 6 | 2 (2) |"
+        in document.read_text()
+    )

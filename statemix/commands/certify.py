@@ -13,16 +13,16 @@ __all__ = ["Certify"]
 class Certify:
     """Prove that a trained model is right on every word of every length, or find a wrong answer.
 
-    A model whose gates only copy is a finite automaton. The blocks that carry no function of the
-    task's state are removed. Then all states that any word can reach are visited, and each answer
-    is compared with the task's, with a bound on rounding errors in float32. If the readout is not
-    clear enough, it is trained for 200 more steps.
+    A model whose gates only copy is a finite automaton. The blocks that it can do without are
+    removed. Then all states that any word can reach are visited, and each answer is compared with
+    the task's, with a bound on rounding errors in float32. If gates or logits are too close, or the
+    model has several layers, what is left is trained further first.
 
     The proved model, its certificate and a picture of the automaton are written to certificate/ in
     the run's directory. The exit code is 0 if the model is proved, else 1. docs/howto/certify.md
     says what is assumed.
 
-    Examples: `statemix train s5 --block-size 5 --examples 100000 --preset automaton`, then
+    `--preset automaton` of `statemix train` ends with such a proof. Examples:
     `statemix certify runs/<id>`, and to check the files again, from the weights alone,
     `statemix certify --verify runs/<id>/certificate/certificate.json`.
     """

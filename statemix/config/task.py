@@ -78,9 +78,15 @@ _RUN_BASE: dict[str, Any] = {
     "harden": False,
     "fresh": False,
     "tested": (),
+    "stages": "prefixes",
+    "stage_tokens": 2048,
+    "certify": False,
 }
 _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
+_WORD_LENGTHS = {"parity": 40, "even_pairs": 40, "cycle_nav": 40, "mod_arith": 39}
+_WORD_STAGES = (4, 6, 8, 12, 18, 26)  # tokens, with the empty one at the end
+_WORD_STEPS = {"mod_arith": 2500}  # in a stage, before a restart
 _INITS = {"compress": "hold", "copy": "select", "recall": "select"}
 _MAD_STEPS = {"compress": 4000, "copy": 6000, "recall": 3000}
 
@@ -121,6 +127,11 @@ class Aids:
     curriculum: tuple[int, ...] = ()
     """Lengths of the prefixes to train on first. Training moves to the next length once the last
     position of the present one is learned. For S5: 2 3 4 6 9 13."""
+    stages: Literal["prefixes", "words"] = "prefixes"
+    """Sequences of a curriculum stage. prefixes: all, cut to the stage's length. words: those whose
+    last answer comes within that length, for tasks with one answer at the end of a word."""
+    stage_tokens: Size = 2048
+    """Tokens in a batch of a run with a curriculum."""
     stage_steps: Count = 0
     """Move to the next curriculum stage after at most this many steps (0: only once learned)."""
     restart_after: Count = 0
@@ -137,6 +148,9 @@ class Aids:
     hold: Count = 0
     """After the decay, evaluate on held-out sequences of this length and restart if any final
     answer is wrong (0: skip the check)."""
+    certify: bool = False
+    """After that check, prove the model right on every word of every length, and restart if this
+    fails; needs hard gates and a task with an automaton."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +171,7 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("sharpen", "harden", "hold"):
+        for name in ("sharpen", "harden", "hold", "certify"):
             if getattr(self, name) > _RUN_BASE[name] and not self.decay:
                 raise ValueError(
                     f"`{name}` = {getattr(self, name)} takes effect in the decay, "
@@ -303,8 +317,23 @@ def tracking_preset(config: RunConfig) -> RunConfig:
 
 
 def automaton_preset(config: RunConfig) -> RunConfig:
-    """The tracking preset, but in the decay the gates become hard instead of sharper.
+    """The run that ends with a model that only copies states, proved right at every length.
 
-    The trained model only copies states, so it is a finite automaton, which can be certified.
+    For tasks that ask at every step, this is the tracking preset, but in the decay the gates become
+    hard instead of sharper. For tasks with one answer at the end of a word, the gates are hard from
+    the start, and the words grow. Either restarts if the model cannot be proved right.
     """
-    return replace(tracking_preset(config), sharpen=1.0, harden=True)
+    length = config.length or _WORD_LENGTHS.get(config.task, _TRACKING_LENGTH)
+    config = tracking_preset(replace(config, length=length))
+    config = replace(config, sharpen=1.0, certify=True)
+    if config.task not in _WORD_LENGTHS:
+        return replace(config, harden=True)
+    options = {**config.model.options, "gate": "hardmax"}
+    return replace(
+        config,
+        model=replace(config.model, options=options),
+        curriculum=tuple(stage for stage in _WORD_STAGES if stage <= length),
+        stages="words",
+        stage_tokens=4096,
+        restart_after=_WORD_STEPS.get(config.task, 400),
+    )

@@ -6,6 +6,7 @@ from statemix.proof.picture import draw_automaton
 from statemix.proof.prove import Proof, prove
 from statemix.proof.refit import prune, refit
 from statemix.proof.saved import load_certificate, save_certificate, verify_certificate
+from statemix.proof.written import write_proof
 
 __all__ = [
     "Certificate",
@@ -21,4 +22,5 @@ __all__ = [
     "refit",
     "save_certificate",
     "verify_certificate",
+    "write_proof",
 ]

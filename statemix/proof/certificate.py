@@ -24,7 +24,15 @@ from statemix.proof.step import Stepped, check_provable, initial_states, step
 from statemix.proof.walk import Walk, walk
 from statemix.tasks.automaton import Automaton
 
-__all__ = ["UNITS", "Certificate", "certify", "check_fits", "compact", "with_mixers"]
+__all__ = [
+    "UNITS",
+    "Certificate",
+    "certify",
+    "certify_if_bounded",
+    "check_fits",
+    "compact",
+    "with_mixers",
+]
 
 UNITS = {"float32": 2.0**-24, "float64": 2.0**-53}
 
@@ -102,6 +110,16 @@ def certify(
         dtype=dtype,
         counterexample=None if wrong is None else (*found.word(wrong[0]), wrong[1]),
     )
+
+
+def certify_if_bounded(model: Tagger, automaton: Automaton, limit: int = 200_000) -> Certificate:
+    """The certificate of `model`, or a failed one if rounding errors cannot be bounded."""
+    try:
+        return certify(model, automaton, limit=limit)
+    except FloatingPointError as error:
+        blocks = tuple(int(live_blocks(mixer).sum()) for mixer in mixers_of(model))
+        lost = -float("inf")
+        return Certificate(False, str(error), 0, blocks, lost, lost, lost, "float32")
 
 
 def check_fits(model: Tagger, automaton: Automaton) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from statemix.models import Tagger
 from statemix.models.tagger import Block
 from statemix.proof.blocks import live_blocks, mixers_of
-from statemix.proof.prove import check_one_layer
+from statemix.proof.step import check_provable
 
 __all__ = ["draw_automaton", "sources"]
 
@@ -64,7 +64,7 @@ def sources(model: Tagger) -> Int[Tensor, "V n m"]:
 
 def draw_automaton(model: Tagger, task: str) -> str:
     """An SVG with a panel for each block that the readout sees, at most eight."""
-    check_one_layer(model)
+    check_provable(model)
     live = live_blocks(mixers_of(model)[0])
     moves = sources(model)[:, live]
     start = moves[-1] if model.config.bos else None

@@ -21,6 +21,8 @@ from statemix.tasks.automaton import Automaton
 
 __all__ = ["prune", "refit"]
 
+_CHECK = 20  # steps between two looks at the margin
+_CLEAR = 4.0  # a margin that needs no further training
 _LIMIT = 4_000  # pairs whose transitions the readout is trained on
 
 
@@ -36,33 +38,42 @@ def refit(
     *,
     steps: int = 200,
     lr: float = 1e-2,
-    observe: Callable[[int], None] | None = None,
+    observe: Callable[[str], None] = lambda _: None,
 ) -> Tagger:
     """A copy of a pruned model whose readout is trained on every pair of a state and a letter.
 
     Args:
-        observe: is called after each step with its number.
+        observe: receives a few words after each step.
     """
     refitted = with_mixers(model, [torch.ones(mixers_of(model)[0].state_shape[0]).bool()])
-    tokens, h, answers = _everything_asked(refitted, automaton)
-    readout = [*mixers_of(refitted)[0].W_o.parameters(), *refitted.norm.parameters()]
-    optimiser = torch.optim.AdamW([*readout, *refitted.head.parameters()], lr=lr, weight_decay=0.0)
+    embedded, h, answers = _everything_asked(refitted, automaton)
+    W_o = mixers_of(refitted)[0].W_o
+    readout = [*W_o.parameters(), *refitted.norm.parameters(), *refitted.head.parameters()]
+    optimiser = torch.optim.AdamW(readout, lr=lr, weight_decay=0.0)
     for number in range(steps):
-        x, _ = refitted.advance(tokens, [h])
-        loss = F.cross_entropy(refitted.head(refitted.norm(x)), answers)
+        logits = refitted.head(refitted.norm(embedded + W_o(h)))
+        if number % _CHECK == 0 and _smallest_margin(logits, answers) > _CLEAR:
+            break
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        F.cross_entropy(logits, answers).backward()
         optimiser.step()
-        if observe is not None:
-            observe(number + 1)
+        observe(f"training the readout, step {number + 1} of {steps}")
     return refitted.eval()
+
+
+@torch.no_grad()
+def _smallest_margin(logits: Float[Tensor, "S classes"], answers: Int[Tensor, " S"]) -> float:
+    """The smallest distance between a right logit and the next one."""
+    own = answers.unsqueeze(1)
+    others = logits.scatter(1, own, -torch.inf).amax(1)
+    return float((logits.gather(1, own).squeeze(1) - others).min())
 
 
 @torch.no_grad()
 def _everything_asked(
     model: Tagger, automaton: Automaton
-) -> tuple[Int[Tensor, " S"], Float[Tensor, "S n m"], Int[Tensor, " S"]]:
-    """Letters, the states before them, and the answers, for all transitions that are asked."""
+) -> tuple[Float[Tensor, "S d"], Float[Tensor, "S nm"], Int[Tensor, " S"]]:
+    """Embedded letters, the states after them, and the answers, for all transitions asked for."""
     found = walk(model, automaton, _LIMIT)
     parts = []
     for pairs, letters, states in found.transitions(automaton):
@@ -70,5 +81,6 @@ def _everything_asked(
         answers = torch.from_numpy(automaton.answer[q, letters.numpy()])
         asked = answers >= 0
         parts.append((letters[asked], states[0][asked].float(), answers[asked]))
-    letters, h, answers = (torch.cat(each) for each in zip(*parts, strict=True))
-    return letters, h, answers
+    letters, before, answers = (torch.cat(each) for each in zip(*parts, strict=True))
+    _, (h,) = model.advance(letters, [before])
+    return model.embedding(letters), h.flatten(1), answers

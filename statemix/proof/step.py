@@ -29,13 +29,14 @@ class Stepped:
 
     `gate_margin` is the smallest distance between the largest gate of a row and the next one that
     leads to another value, less both errors; `loaded` bounds the errors of the values that each
-    layer can load.
+    layer can load; `inputs` are those of each layer's mixer, after its norm.
     """
 
     states: States
     logits: Bounded
     gate_margin: Float[Tensor, " S"]
     loaded: list[Float[Tensor, "S n m"]]
+    inputs: list[Float[Tensor, "S d"]]
 
 
 def check_provable(model: nn.Module) -> None:
@@ -89,6 +90,7 @@ def step(
     x = Bounded(embedded, torch.zeros_like(embedded))
     after = []
     loaded = []
+    inputs = []
     margin = torch.full((len(letters),), torch.inf, dtype=torch.float64)
     for block, h, error in zip(model.blocks, states, errors, strict=True):
         own = cast(Block, block)
@@ -99,7 +101,8 @@ def step(
         x = add(x, linear(cast(BDLRU, own.mixer).W_o, known, unit), unit)
         after.append(h_next)
         loaded.append(v_error)
-    return Stepped(after, _read(model, x, unit), margin, loaded)
+        inputs.append(normed.value)
+    return Stepped(after, _read(model, x, unit), margin, loaded, inputs)
 
 
 def _read(model: Tagger, x: Bounded, unit: float) -> Bounded:

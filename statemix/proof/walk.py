@@ -51,6 +51,7 @@ class Walk:
             yield pairs + first, letters, stacked
 
 
+@torch.no_grad()
 def walk(model: Tagger, automaton: Automaton, limit: int) -> Walk:
     """Walk until no new pair is found, or until the first `limit` pairs are found."""
     found = Walk()

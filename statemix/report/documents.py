@@ -13,8 +13,9 @@
 import math
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
@@ -93,20 +94,43 @@ def _within_table(places: list[Place], found: list[Neighbour]) -> str:
 
 def _certificates_table(places: list[Place]) -> str:
     """A table of how many runs of each place were proved right at every length."""
-    rows = []
-    for place in places:
-        entries = [entry for measured in place.measured for entry in measured.entries]
-        certificates = [result_of(entry).get("measured", {}) for entry in entries]
-        proved = [found for found in certificates if found.get("holds")]
-        blocks = sorted(found["blocks"][0] for found in proved)
-        slack = min((found["slack"] for found in proved), default=math.nan)
-        seconds = statistics.median(result_of(entry)["cpu_seconds"] for entry in entries)
-        kept = f"{blocks[0]}–{blocks[-1]}" if blocks else "–"
-        refitted = sum(found["refitted"] for found in proved)
-        numbers = (f"{len(proved)} of {len(entries)}", str(refitted), kept, f"{slack:.2f}")
-        rows.append((place.row, place.column, *numbers, f"{seconds:.0f}"))
-    columns = ("proved", "of these refitted", "blocks", "smallest slack", "median CPU s")
-    return markdown_table(("model", "task", *columns), rows)
+    rows = [
+        (place.row, place.column, measured.recipe, *_proved(measured.entries))
+        for place in places
+        for measured in place.measured
+    ]
+    columns = ("proved", "blocks kept", "pairs visited", "smallest slack", "restarts", "CPU s")
+    return markdown_table(("model", "task", "training", *columns), rows)
+
+
+def _proved(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """How many runs were proved, and what their certificates and their training have."""
+    found = [_certificate_of(entry) for entry in entries]
+    proved = [certificate for certificate in found if certificate]
+    slack = min((certificate["slack"] for certificate in proved), default=math.nan)
+    seconds = [result_of(entry)["cpu_seconds"] for entry in entries]
+    return (
+        f"{len(proved)} of {len(entries)}",
+        _span([sum(certificate["blocks"]) for certificate in proved]),
+        _span([certificate["pairs"] for certificate in proved]),
+        f"{slack:.2f}",
+        str(sum(result_of(entry).get("restarts", 0) for entry in entries)),
+        f"{statistics.median(seconds):.0f} ({_span([round(x) for x in seconds])})",
+    )
+
+
+def _certificate_of(entry: Entry) -> dict[str, Any] | None:
+    """The certificate with which a run ended, or that was made of it later, if it holds."""
+    found = result_of(entry).get("certificate") or result_of(entry).get("measured", {})
+    return found if found.get("holds") else None
+
+
+def _span(numbers: list[int]) -> str:
+    """The smallest and the largest number."""
+    if not numbers:
+        return "–"
+    first, last = f"{min(numbers):,}", f"{max(numbers):,}"
+    return first if first == last else f"{first}–{last}"
 
 
 def _coverage_table(found: list[Neighbour]) -> str:

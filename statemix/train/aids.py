@@ -1,4 +1,4 @@
-"""Training aids: curriculum, restarts, the decay with sharpened gates, and the held-out check."""
+"""Training aids: curriculum, restarts, the decay with sharper or hard gates, and final checks."""
 
 from dataclasses import replace
 
@@ -6,6 +6,7 @@ from torch import nn
 
 from statemix.config.task import RunConfig
 from statemix.layers.unit import LinearRecurrentUnit
+from statemix.proof import prove
 from statemix.train.metrics import all_end_right
 from statemix.train.state import Counters, Run, harden, is_hard, restart
 
@@ -13,6 +14,7 @@ __all__ = ["advance", "holds", "judge", "prefix_length", "sharpen"]
 
 WATCHED_STEPS = 25  # the training accuracy is averaged, and looked at, over this many steps
 _STAGE_LEARNED = 0.9  # accuracy at the last position that ends a curriculum stage
+_WORDS_LEARNED = 0.95  # accuracy that ends a stage of words
 _SEQUENCES_LEARNED = 0.99  # accuracy that starts the decay
 _SOLVED = 0.9999  # accuracy with which the decay may end the run
 
@@ -26,6 +28,11 @@ def prefix_length(run: Run) -> int:
 
 def _in_stage(counters: Counters, config: RunConfig) -> bool:
     return counters.stage < len(config.curriculum)
+
+
+def _asks_last(counters: Counters, config: RunConfig) -> bool:
+    """True if the stage is learned once its last position is; words end at several positions."""
+    return _in_stage(counters, config) and config.stages == "prefixes"
 
 
 def advance(run: Run, accuracy: float, last: float) -> None:
@@ -45,13 +52,13 @@ def advance(run: Run, accuracy: float, last: float) -> None:
         attempt_step=counters.attempt_step + 1,
         stage_step=counters.stage_step + 1,
         decay_step=counters.decay_step + (counters.decay_step >= 0),
-        hits=counters.hits + (last if _in_stage(counters, config) else accuracy),
+        hits=counters.hits + (last if _asks_last(counters, config) else accuracy),
     )
     run.counters = counters
     if counters.attempt_step % WATCHED_STEPS:
         return
     judged = judge(config, counters, counters.hits / WATCHED_STEPS)
-    if judged.ended and not holds(run):
+    if judged.ended and not (holds(run) and _is_proved(run)):
         judged = _next_attempt(judged)
     run.counters = replace(judged, hits=0.0)
     if is_hard(run.counters, config) and not is_hard(counters, config):
@@ -63,14 +70,15 @@ def advance(run: Run, accuracy: float, last: float) -> None:
 def judge(config: RunConfig, counters: Counters, accuracy: float) -> Counters:
     """The counters after the mean `accuracy` of the last steps has been judged.
 
-    In a curriculum stage the accuracy is that of the last position, later that of all positions.
+    In a stage of prefixes the accuracy is that of the last position, otherwise of all positions.
     """
     if counters.decay_step >= 0:
         if counters.decay_step < config.decay or not config.decay:
             return counters
         return replace(counters, ended=True) if accuracy >= _SOLVED else _next_attempt(counters)
     if _in_stage(counters, config):
-        if accuracy > _STAGE_LEARNED or 0 < config.stage_steps <= counters.stage_step:
+        learned = accuracy > (_STAGE_LEARNED if _asks_last(counters, config) else _WORDS_LEARNED)
+        if learned or 0 < config.stage_steps <= counters.stage_step:
             return replace(counters, stage=counters.stage + 1, stage_step=0)
     elif accuracy > _SEQUENCES_LEARNED:
         return replace(counters, decay_step=0)
@@ -95,6 +103,15 @@ def _next_attempt(counters: Counters) -> Counters:
 def holds(run: Run) -> bool:
     """True if the final answer of every held-out longer sequence is right, or there are none."""
     return not run.config.hold or all_end_right(run.model, run.data["hold"])
+
+
+def _is_proved(run: Run) -> bool:
+    """True if the model is proved right at every length, or the run asks for no proof."""
+    if not run.config.certify:
+        return True
+    assert run.task.automaton is not None
+    run.proof = prove(run.model, run.task.automaton)
+    return run.proof.certificate.holds
 
 
 def sharpen(model: nn.Module, factor: float) -> None:

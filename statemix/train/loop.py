@@ -10,21 +10,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from statemix.config.task import RunConfig
 from statemix.optim import scheduled_rate, set_learning_rate, warmup_decay
+from statemix.proof import Proof, prove, write_proof
 from statemix.runs.files import write_atomically
-from statemix.runs.layout import CHECKPOINT, CONFIG, METRICS, RESULT
+from statemix.runs.layout import CERTIFICATES, CHECKPOINT, CONFIG, METRICS, RESULT
 from statemix.runs.metrics import Metrics
 from statemix.runs.result import DamagedResult, write_result
 from statemix.runs.result import read_result as read_result_file
 from statemix.tasks import IGNORE, shared_inputs
 from statemix.train.aids import advance, prefix_length
+from statemix.train.batches import next_batch
 from statemix.train.metrics import Accuracy, first_scored, measure_accuracy
 from statemix.train.state import (
     CURVE_POINTS,
@@ -44,8 +46,6 @@ from statemix.train.state import (
 __all__ = ["Observer", "read_result", "train", "train_step"]
 
 CHECKPOINT_SECONDS = 5.0
-_CURRICULUM_TOKENS = 2048  # tokens in a batch of prefixes
-_CURRICULUM_ROWS = 512  # and at most this many prefixes
 
 Observer = Callable[[Run, EpochReport], None]
 
@@ -125,7 +125,7 @@ def _train_epoch(run: Run) -> EpochReport:
 
 def train_step(run: Run) -> tuple[float, float, float]:
     """One step: the loss, the accuracy of the batch, and that of its last position."""
-    inputs, targets = _batch(run)
+    inputs, targets = next_batch(run)
     scored = targets != IGNORE
     if not scored.any():
         raise ValueError(
@@ -172,28 +172,6 @@ def learning_rate(config: RunConfig, counters: Counters) -> float:
         decay_step=counters.decay_step,
         decay=config.decay,
     )
-
-
-def _batch(run: Run) -> tuple[Tensor, Tensor]:
-    """The batch of the current step.
-
-    It is the next batch of the epoch or, in a curriculum, prefixes of random sequences.
-    """
-    config = run.config
-    counters = run.counters
-    train = run.data["train"]
-    length = run.length
-    if config.curriculum:
-        length = prefix_length(run)
-        rng = np.random.default_rng([config.seed, counters.attempt, counters.step])
-        count = min(_CURRICULUM_ROWS, max(1, _CURRICULUM_TOKENS // length))
-        rows = rng.integers(0, len(train), count)
-    else:
-        epoch, place = divmod(counters.step, config.steps_per_epoch)
-        order = np.random.default_rng([config.seed, epoch]).permutation(len(train))
-        rows = order[place * config.batch : (place + 1) * config.batch]
-    inputs = torch.from_numpy(train.inputs[rows, :length])
-    return inputs, torch.from_numpy(train.targets[rows, :length])
 
 
 def _clocks() -> tuple[float, float]:
@@ -258,6 +236,7 @@ def _finish(run: Run, directory: Path) -> RunResult:
         harden(chosen)
     validation = measure_accuracy(chosen, run.data["validation"], run.task.classes)
     test = measure_accuracy(chosen, run.data["test"], run.task.classes)
+    proof = _write_proof(run, chosen, directory)
     result = RunResult(
         id=config.id,
         steps=run.counters.step,
@@ -273,9 +252,32 @@ def _finish(run: Run, directory: Path) -> RunResult:
         cpu_seconds=run.counters.cpu_seconds,
         held=run.counters.ended if config.hold else None,
         curve=_curve(run.reports),
+        certificate=None if proof is None else _summary(proof),
     )
     write_result(directory, result)
     return result
+
+
+def _write_proof(run: Run, chosen: nn.Module, directory: Path) -> Proof | None:
+    """Write the proof with which the run ended; it is repeated if the run was interrupted since."""
+    if not (run.config.certify and run.counters.ended):
+        return None
+    assert run.task.automaton is not None
+    proof = run.proof or prove(chosen.eval(), run.task.automaton)
+    write_proof(directory / CERTIFICATES, proof, run.config.task, run.config.task_options)
+    return proof
+
+
+def _summary(proof: Proof) -> dict[str, Any]:
+    """A proof as JSON."""
+    found = proof.certificate
+    return {
+        **asdict(found),
+        "blocks": list(found.blocks),
+        "counterexample": None,  # it holds
+        "way": proof.way,
+        "total": list(proof.total),
+    }
 
 
 def _curve(reports: list[EpochReport]) -> list[list[float]]:

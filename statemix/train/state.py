@@ -1,9 +1,12 @@
 """The state of a run: data, model, optimiser and counters, in memory and in a checkpoint."""
 
+import copy
 import inspect
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,10 +16,12 @@ from statemix.config.task import RunConfig, config_from_dict
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.models import build_model
 from statemix.optim import load_moments, make_optimiser, named_moments
+from statemix.proof import Proof
+from statemix.proof.step import check_provable
 from statemix.runs.checkpoint import load_checkpoint, save_checkpoint, with_prefix
 from statemix.runs.layout import CHECKPOINT
-from statemix.tasks import Examples, Task, find_task, split_examples
-from statemix.tasks.task import find_maker
+from statemix.tasks import IGNORE, Examples, Task, find_task, split_examples
+from statemix.tasks.task import Tokens, find_maker
 
 __all__ = [
     "Counters",
@@ -80,6 +85,7 @@ class RunResult:
 
     `held` says whether the held-out longer sequences were right too; None if the run has no `hold`.
     `curve` has steps and validation accuracies on the way, at most `CURVE_POINTS` of them.
+    `certificate` is what was proved about the model, if the run has `certify` and passed.
     """
 
     id: str
@@ -96,6 +102,7 @@ class RunResult:
     cpu_seconds: float
     held: bool | None = None
     curve: list[list[float]] = field(default_factory=list)
+    certificate: dict[str, Any] | None = None
 
 
 @dataclass
@@ -110,6 +117,13 @@ class Run:
     counters: Counters = field(default_factory=Counters)
     best: dict[str, Tensor] = field(default_factory=dict)
     reports: list[EpochReport] = field(default_factory=list)
+    proof: Proof | None = None
+
+    @cached_property
+    def ends(self) -> Tokens:
+        """The number of tokens of each training sequence (count,) up to its last answer."""
+        scored = self.data["train"].targets != IGNORE
+        return scored.shape[1] - scored[:, ::-1].argmax(1)
 
     @property
     def length(self) -> int:
@@ -122,6 +136,8 @@ def start_run(config: RunConfig) -> Run:
     task = find_task(config.task, config.task_options)
     data = _draw_data(config, task)
     model = make_model(config, task, data["train"].inputs.shape[1], attempt=0)
+    if config.certify:
+        _check_certifiable(config, task, model)
     return Run(config, task, data, model, make_optimiser(model, config))
 
 
@@ -196,6 +212,19 @@ def _check_lengths(config: RunConfig, task: Task, model: nn.Module, length: int)
             f"`hold` = {config.hold} does not fit the task {task.name!r}. "
             f"Lengths that fit: {task.lengths}."
         )
+
+
+def _check_certifiable(config: RunConfig, task: Task, model: nn.Module) -> None:
+    """Raise an error if no model of this run could be proved right."""
+    if task.automaton is None:
+        raise ValueError(
+            f"`certify` = True needs a task with an automaton, but {task.name!r} has none. "
+            "`statemix tasks` lists those that have one."
+        )
+    if config.harden:
+        model = copy.deepcopy(model)
+        harden(model)
+    check_provable(model)
 
 
 def is_hard(counters: Counters, config: RunConfig) -> bool:

@@ -3,23 +3,21 @@
 from pathlib import Path
 
 import torch
-from rich.progress import BarColumn, Progress
+from rich.progress import Progress, TaskID
 from torch import nn
 
 from statemix.commands.views.console import make_progress, say, warn
+from statemix.commands.views.proof import WAYS, describe
 from statemix.commands.views.train import warn_of_changes
 from statemix.config.task import RunConfig
 from statemix.layers import BDLRU
 from statemix.proof import (
-    Certificate,
     Proof,
-    draw_automaton,
     prove,
-    save_certificate,
     verify_certificate,
+    write_proof,
 )
 from statemix.proof.saved import CERTIFICATE
-from statemix.runs.files import write_atomically
 from statemix.runs.layout import CERTIFICATES
 from statemix.tasks import Task
 from statemix.tasks.automaton import Automaton
@@ -27,8 +25,6 @@ from statemix.train.trained import load_trained
 
 __all__ = ["print_proof", "print_verification"]
 
-_PICTURE = "automaton.svg"
-_STEPS = 200  # of training the readout
 _WORD = 60  # tokens of a word that are printed
 
 
@@ -45,11 +41,9 @@ def print_proof(directory: Path) -> bool:
         if target.exists():
             warn(f"{target} is from an earlier proof, of other weights.")
         return False
-    save_certificate(target, proof.model, proof.certificate, config.task, config.task_options)
-    picture = draw_automaton(proof.model, config.task)
-    write_atomically(target / _PICTURE, picture.encode())
+    write_proof(target, proof, config.task, config.task_options)
     say(describe(config.task, proof.certificate, proof.total))
-    say(_way(proof))
+    say(WAYS[proof.way])
     say(f"certificate, weights and a picture of the automaton: {target}")
     say(f"check it again: statemix certify --verify {target / CERTIFICATE}")
     return True
@@ -61,18 +55,6 @@ def print_verification(path: Path) -> None:
     saved = verify_certificate(path)
     say(describe(saved.task, saved.certificate))
     say(f"verified: {path} holds for the weights next to it")
-
-
-def describe(task: str, certificate: Certificate, total: int | None = None) -> str:
-    """What a certificate proves, in plain words."""
-    (kept,) = certificate.blocks
-    blocks = f"{_plural(kept, 'block')}" if total is None else f"{kept} of {total} blocks"
-    verb = "is" if kept == 1 else "are"
-    return (
-        f"{task}: proved right on every word of every length. {blocks} {verb} kept; "
-        f"{_plural(certificate.pairs, 'state')}; smallest margin {_short(certificate.margin)} "
-        f"({_short(certificate.slack)} after rounding errors in {certificate.dtype})."
-    )
 
 
 def _automaton_of(task: Task) -> Automaton:
@@ -95,35 +77,14 @@ def _check_hard(config: RunConfig, model: nn.Module) -> None:
 
 
 def _prove_with_bar(model: nn.Module, automaton: Automaton) -> Proof:
-    """`prove`, with a progress bar while the readout is trained."""
-    with make_progress(BarColumn()) as progress:
-        walking = progress.add_task("walking through all states", total=None)
-        bars: list = []
-
-        def observe(step: int) -> None:
-            if not bars:
-                progress.update(walking, visible=False)
-                bars.append(_refitting(progress))
-            progress.update(bars[0], completed=step)
-
-        return prove(model, automaton, steps=_STEPS, observe=observe)
+    """`prove`, with a line that says what is being done."""
+    with make_progress() as progress:
+        line = progress.add_task("walking through all states", total=None)
+        return prove(model, automaton, observe=lambda text: _show(progress, line, text))
 
 
-def _refitting(progress: Progress) -> int:
-    """Start the bar of the readout's training."""
-    say("Not proved yet: the readout is trained further.", stderr=True)
-    return progress.add_task(f"training the readout, {_STEPS} steps", total=_STEPS)
-
-
-def _way(proof: Proof) -> str:
-    """One sentence: which model the proof is about."""
-    ways = {
-        "pruned": "The proved model is the trained one without its other blocks.",
-        "refitted": "The proved model is the trained one without its other blocks, and with a "
-        f"readout that was trained for {_STEPS} more steps.",
-        "trained": "The proved model is the trained one.",
-    }
-    return ways[proof.way]
+def _show(progress: Progress, line: TaskID, text: str) -> None:
+    progress.update(line, description=text)
 
 
 def _print_failure(task: str, proof: Proof, automaton: Automaton) -> None:
@@ -131,8 +92,8 @@ def _print_failure(task: str, proof: Proof, automaton: Automaton) -> None:
     say(f"{task}: not proved. {proof.certificate.reason}")
     if proof.way != "trained":
         say(
-            "This is about the model without the blocks that carry no function of the task's "
-            "state. No error of the trained model itself was found among its shortest words."
+            "This is about a smaller copy of the model, without the blocks that it can do "
+            "without. No error of the trained model itself was found among its shortest words."
         )
     word = proof.certificate.counterexample
     if word is not None:
@@ -153,12 +114,3 @@ def _print_counterexample(model: nn.Module, automaton: Automaton, word: tuple[in
         say(f"In float32 the model happens to be right there: {right}; two logits are equal.")
     else:
         say(f"In float32 the model answers {answer} after it; the right answer is {right}.")
-
-
-def _short(x: float) -> str:
-    """Two digits, or a whole number."""
-    return f"{x:.2g}" if x < 10 else f"{x:.0f}"
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

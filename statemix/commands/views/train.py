@@ -2,13 +2,17 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from statemix.commands.views.console import make_console, make_progress, say, warn
+from statemix.commands.views.proof import WAYS, describe
 from statemix.config.task import RunConfig
+from statemix.proof import Certificate
+from statemix.runs.layout import CERTIFICATES
 from statemix.runs.lock import entered
 from statemix.runs.trackers import open_tracker
 from statemix.tasks import Task, find_task
@@ -36,16 +40,28 @@ def run_training(
     if finished:
         say("This run is already finished; nothing was trained. Add --no-resume to train it again.")
     print_result(config, result, directory)
-    if _can_certify(config, task):
+    if result.certificate is not None:
+        _print_certificate(config, result.certificate, directory / CERTIFICATES)
+    elif _can_certify(config, task):
         say(f"prove it: statemix certify {directory}")
     return result
+
+
+def _print_certificate(config: RunConfig, found: dict[str, Any], directory: Path) -> None:
+    """What was proved about the model, and where the proof is."""
+    claims = {name: value for name, value in found.items() if name not in ("way", "total")}
+    certificate = Certificate(**{**claims, "blocks": tuple(found["blocks"])})
+    say(describe(config.task, certificate, tuple(found["total"])))
+    say(WAYS[found["way"]])
+    say(f"check it: statemix certify --verify {directory}")
 
 
 def _can_certify(config: RunConfig, task: Task) -> bool:
     """True if a finished run of `config` has the form that `statemix certify` can prove."""
     model = config.model
-    is_plain = model.channel_mixer == "none" and model.layers == 1
-    return config.harden and task.automaton is not None and model.mixer == "bdlru" and is_plain
+    is_plain = model.channel_mixer == "none" and model.mixer == "bdlru"
+    is_hard = config.harden or model.options.get("gate") == "hardmax"
+    return is_hard and is_plain and task.automaton is not None
 
 
 def _train_with_bar(config: RunConfig, directory: Path, *, resume: bool, tracker: str) -> RunResult:
@@ -97,6 +113,8 @@ def print_result(config: RunConfig, result: RunResult, directory: Path) -> None:
             f"No attempt passed the held-out check at {config.hold} tokens (--hold). "
             "Try more --epochs, or larger blocks."
         )
+    if config.certify and result.certificate is None:
+        say("No attempt was proved right at every length. Try more --epochs, or larger blocks.")
     if result.shared_inputs:
         say(
             f"{result.shared_inputs} training sequences are also in validation or test: "

@@ -1,0 +1,23 @@
+"""The files of a proof: weights, certificate, and a drawing of the automaton."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from statemix.proof.picture import draw_automaton
+from statemix.proof.prove import Proof
+from statemix.proof.saved import save_certificate
+from statemix.runs.files import write_atomically
+
+__all__ = ["PICTURE", "write_proof"]
+
+PICTURE = "automaton.svg"
+
+
+def write_proof(
+    directory: Path, proof: Proof, task: str, task_options: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a proof that holds to `directory`; return the path of its certificate."""
+    path = save_certificate(directory, proof.model, proof.certificate, task, task_options)
+    write_atomically(path.with_name(PICTURE), draw_automaton(proof.model, task).encode())
+    return path
