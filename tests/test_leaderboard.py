@@ -21,6 +21,7 @@ from statemix.leaderboard import (
 )
 from statemix.leaderboard.cells import track_of
 from statemix.leaderboard.measure import held_length, test_accuracy
+from statemix.leaderboard.proofs import proved_runs
 from statemix.leaderboard.protocols import protocol_of
 from statemix.leaderboard.published import SOURCES, read_published
 from statemix.leaderboard.standings import label_of, standings
@@ -107,15 +108,13 @@ def entry(label: str, task: str, lr: float, seed: int, validation: float, accura
 
 
 def test_validation_chooses_the_rate_and_test_is_reported():
-    found = standings(
-        [
-            entry("LSTM", "parity", 0.02, 0, 0.6, 1.0),
-            entry("LSTM", "parity", 0.003, 0, 0.9, 0.8),
-            entry("LSTM", "parity", 0.003, 1, 0.9, 0.9, held=1024),
-            entry("BD-LRU m5, hard", "parity", 0.02, 0, 1.0, 1.0, held=4096, certified=True),
-        ],
-        SLICE,
-    )
+    runs = [
+        entry("LSTM", "parity", 0.02, 0, 0.6, 1.0),
+        entry("LSTM", "parity", 0.003, 0, 0.9, 0.8),
+        entry("LSTM", "parity", 0.003, 1, 0.9, 0.9, held=1024),
+        entry("BD-LRU m5, hard", "parity", 0.02, 0, 1.0, 1.0, held=4096, certified=True),
+    ]
+    found = standings(runs, SLICE)
     assert [s.mixer for s in found] == ["BD-LRU m5, hard", "LSTM"]
     best, lstm = found
     assert (lstm.lr, lstm.seeds, lstm.solved, lstm.held) == (0.003, 2, 0, (256, 1024))
@@ -123,7 +122,7 @@ def test_validation_chooses_the_rate_and_test_is_reported():
     assert lstm.sd == pytest.approx(np.std([0.8, 0.9], ddof=1))
     assert lstm.minutes == 2.0
     assert (best.solved, best.certified) == (1, 1)
-    boards = {board.name: board for board in make_boards(SLICE, found, [])}
+    boards = {board.name: board for board in make_boards(SLICE, runs)}
     assert boards["slice open"].rows == [
         ("BD-LRU m5, hard", "–", "–", "–", "1.000 (1 of 1, 1 proved)"),
         ("LSTM", "–", "–", "–", "0.850 ± 0.071 (0 of 2)"),
@@ -139,6 +138,32 @@ def test_runs_of_other_protocols_and_failed_runs_do_not_count():
     failed = replace(entry("LSTM", "parity", 0.02, 2, 1.0, 1.0), status="failed", result=None)
     (found,) = standings([run, run, other, failed], SLICE)
     assert found.seeds == 1
+
+
+def test_runs_that_were_to_be_proved_count_where_they_trained_at_the_protocols_lengths():
+    def run(task: str, length: int, seed: int, **result):
+        model = ModelConfig(options={"n_blocks": 8, "block_size": 5})
+        config = RunConfig(task, model, length=length, seed=seed)
+        result = {"cpu_seconds": 60.0 * (seed + 1), **result}
+        return Entry(config.id, "done", asdict(config), result, None, "commit", "machine")
+
+    runs = [
+        run("s5", 128, 0, certificate={"holds": True}, measured={"holds": False}),
+        run("s5", 128, 1, measured={"holds": True}),
+        run("s5", 128, 4, measured={"holds": False}),
+        run("s5", 129, 0, measured={"holds": True}),
+        run("s5", 128, 7, measured={"by_length": {}}),
+        run("parity", 16, 0, measured={"holds": True}),
+    ]
+    (found,) = proved_runs(runs, find_protocol("deltaproduct"))
+    assert (found.mixer, found.task, found.length) == ("BD-LRU m5", "s5", 128)
+    assert (found.seeds, found.proved, found.minutes) == (3, 2, (2.0, 5.0))
+    (found,) = proved_runs(runs, SLICE)
+    assert (found.task, found.answers, found.proved) == ("parity", "end", 1)
+    boards = {board.name: board for board in make_boards(SLICE, runs)}
+    assert boards["slice proofs"].rows == [
+        ("parity", "BD-LRU m5", "1", "up to 16", "end", "1 of 1", "1.0", "1.0")
+    ]
 
 
 def test_published_values_name_their_sources():
@@ -158,7 +183,7 @@ def test_a_document_keeps_what_is_not_a_table(tmp_path):
     page.write_text(
         "Before.\n\n<!-- leaderboard slice published -->\nold\n<!-- end -->\n\nAfter.\n"
     )
-    boards = make_boards(SLICE, [], read_published("slice"))
+    boards = make_boards(SLICE, [])
     update_markdown(page, boards)
     text = page.read_text()
     assert text.startswith("Before.\n")
@@ -170,12 +195,16 @@ def test_a_document_keeps_what_is_not_a_table(tmp_path):
 
 
 def test_the_page_of_the_documentation_shows_the_ledger(tmp_path):
-    """The tables in docs/reference/leaderboard.md are those of the committed ledger."""
+    """The standings in the page are those of the committed ledger.
+
+    The tables of proofs also change with other experiments, so they are not compared.
+    """
     page = tmp_path / "leaderboard.md"
     page.write_text(PAGE.read_text())
     entries, _ = Ledger(PAGE.parents[2] / "results" / "ledger.jsonl").read()
-    boards = make_boards(SLICE, standings(entries, SLICE), read_published("slice"))
-    update_markdown(page, boards)
+    for protocol in PROTOCOLS.values():
+        boards = make_boards(protocol, entries)
+        update_markdown(page, [board for board in boards if not board.name.endswith("proofs")])
     assert page.read_text() == PAGE.read_text()
 
 

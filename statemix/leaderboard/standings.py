@@ -4,13 +4,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from statemix.config.task import RunConfig, config_from_dict
 from statemix.leaderboard.cells import ENTRIES, Contestant, Track, track_of
 from statemix.leaderboard.protocols import Protocol
 from statemix.sweep import Entry
 
-__all__ = ["SOLVED", "Standing", "label_of", "standings"]
+__all__ = ["SOLVED", "Standing", "label_of", "measured", "standings"]
 
 SOLVED = 0.9995  # the accuracy at which the published protocol stops
 
@@ -63,22 +64,22 @@ def _belongs(entry: Entry, protocol: Protocol) -> bool:
     return (
         entry.status == "done"
         and "task" in entry.config
-        and _measured(entry).get("leaderboard") == protocol.name
+        and measured(entry).get("leaderboard") == protocol.name
     )
 
 
-def _measured(entry: Entry) -> dict:
-    assert entry.result is not None
-    return entry.result.get("measured", {})
+def measured(entry: Entry) -> dict[str, Any]:
+    """What `measure` returned for a finished run."""
+    return (entry.result or {}).get("measured", {})
 
 
 def _standing(mixer: str, task: str, track: Track, by_lr: dict[float, list[Entry]]) -> Standing:
     validation = {
-        lr: statistics.mean(_measured(entry)["validation"] for entry in entries)
+        lr: statistics.mean(measured(entry)["validation"] for entry in entries)
         for lr, entries in by_lr.items()
     }
     lr = max(validation, key=lambda lr: validation[lr])
-    runs = [_measured(entry) for entry in by_lr[lr]]
+    runs = [measured(entry) for entry in by_lr[lr]]
     results = [entry.result or {} for entry in by_lr[lr]]
     accuracies = [run["accuracy"] for run in runs]
     held = [run["held"] for run in runs]

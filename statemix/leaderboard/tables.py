@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statemix.leaderboard.proofs import ProvedRuns, proved_runs
 from statemix.leaderboard.protocols import Protocol
-from statemix.leaderboard.published import SOURCES, PublishedValue
-from statemix.leaderboard.standings import Standing
+from statemix.leaderboard.published import SOURCES, PublishedValue, read_published
+from statemix.leaderboard.standings import Standing, standings
 from statemix.report.tables import markdown_table
 from statemix.runs.files import write_atomically
+from statemix.sweep import Entry
 
 __all__ = ["Board", "make_boards", "update_markdown", "write_page"]
 
@@ -44,12 +46,14 @@ class Board:
         return f"<h2>{html.escape(self.title)}</h2>\n<table><tr>{head}</tr>\n{body}</table>\n"
 
 
-def make_boards(
-    protocol: Protocol, found: list[Standing], published: list[PublishedValue]
-) -> list[Board]:
-    """The tables of a protocol: both tracks, the runs of each, and the published numbers."""
+def make_boards(protocol: Protocol, entries: Iterable[Entry]) -> list[Board]:
+    """The tables of a protocol: both tracks, the runs of each, proofs, and published numbers."""
+    entries = list(entries)
+    found = standings(entries, protocol)
+    published = read_published(protocol.name)
     boards = [_overview(protocol, [s for s in found if s.track == "open"], "open")]
     boards.append(_details(protocol, [s for s in found if s.track == "open"], "open"))
+    boards.append(_proofs(protocol, proved_runs(entries, protocol)))
     boards.append(_published(protocol, published))
     boards.append(_details(protocol, [s for s in found if s.track == "published"], "published"))
     return [board for board in boards if board.rows]
@@ -110,6 +114,28 @@ def _held(standing: Standing) -> str:
         return "every length"
     least, most = (str(length) if length else "below 64" for length in standing.held)
     return least if least == most else f"{least} to {most}"
+
+
+def _proofs(protocol: Protocol, found: list[ProvedRuns]) -> Board:
+    """One row for each setting of other experiments whose runs were to be proved."""
+    columns = (
+        "task", "mixer", "layers", "trained at", "answers", "seeds proved", "CPU minutes, median",
+        "largest",
+    )  # fmt: skip
+    rows = [
+        (
+            runs.task,
+            runs.mixer,
+            str(runs.layers),
+            f"up to {runs.length}",
+            runs.answers,
+            f"{runs.proved} of {runs.seeds}",
+            *(f"{minutes:.1f}" for minutes in runs.minutes),
+        )
+        for runs in found
+    ]
+    title = "Runs of other experiments, proved right at every length"
+    return Board(f"{protocol.name} proofs", title, columns, rows)
 
 
 def _published(protocol: Protocol, values: list[PublishedValue]) -> Board:

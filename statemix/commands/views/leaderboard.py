@@ -9,8 +9,6 @@ from statemix.commands.views.console import make_console, say, warn
 from statemix.config.task import RunConfig
 from statemix.leaderboard import measure
 from statemix.leaderboard.protocols import Protocol
-from statemix.leaderboard.published import read_published
-from statemix.leaderboard.standings import standings
 from statemix.leaderboard.tables import Board, make_boards, update_markdown, write_page
 from statemix.sweep import Ledger, sweep
 
@@ -44,7 +42,7 @@ def print_boards(protocol: Protocol, ledger: Path, out: Path | None) -> None:
     entries, complaints = Ledger(ledger).read()
     for complaint in complaints:
         warn(complaint)
-    boards = make_boards(protocol, standings(entries, protocol), read_published(protocol.name))
+    boards = make_boards(protocol, entries)
     for board in boards:
         _print(board)
     if out is None:
