@@ -62,6 +62,17 @@ def test_the_runs_of_a_seed_come_before_those_of_the_next():
     assert [(c.task, c.lr, c.seed) for c in one] == [("parity", 0.1, 5)]
 
 
+def test_hard_gates_in_two_layers_train_by_the_preset_that_ends_with_a_proof():
+    entry = ENTRIES["BD-LRU m5, hard"]
+    (config,) = cells(SLICE, entry, tasks=["mod_arith"], rates=[0.02], seeds=[0])
+    assert (config.stages, config.certify, config.harden, config.lr) == ("words", True, False, 0.02)
+    assert config.model.options["gate"] == "hardmax"
+    assert config.total_steps == 5000
+    (config,) = cells(SLICE, entry, tasks=["parity"], rates=[0.02], seeds=[0])
+    assert (config.stages, config.certify, config.harden) == ("prefixes", False, True)
+    assert config.id == "5863e283a30a3d27"  # in the ledger
+
+
 def test_entries_are_found_by_patterns():
     assert find_entries(["BD-LRU*"]) == [ENTRIES["BD-LRU m5, hard"], ENTRIES["BD-LRU m5"]]
     with pytest.raises(ValueError, match=r"No entry matches 'GRU'. Available: BD-LRU m5, hard, "):

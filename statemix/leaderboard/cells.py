@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from statemix.config.model import ChannelMixer, ModelConfig
-from statemix.config.task import RunConfig
+from statemix.config.task import RunConfig, automaton_preset
 from statemix.leaderboard.protocols import Protocol, Training
 
 __all__ = [
@@ -42,7 +42,8 @@ _SOLVED = 0.9995
 class Contestant:
     """A mixer with its options, and the channel mixer after it.
 
-    With `harden`, gates become hard in the decay, and in two layers they are hard from the start.
+    With `harden`, gates become hard in the decay. In two layers they are hard from the start, and
+    the run is that of `automaton_preset`: words grow, and it restarts if the model is not proved.
     """
 
     mixer: str
@@ -136,7 +137,11 @@ def _open(protocol: Protocol, contestant: Contestant, task: str, lr: float, seed
         solved=2.0,
         seed=seed,
     )
-    return replace(config, epochs=math.ceil(trial.steps / config.steps_per_epoch))
+    config = replace(config, epochs=math.ceil(trial.steps / config.steps_per_epoch))
+    if not contestant.harden or trial.layers == 1:
+        return config
+    words = automaton_preset(config)
+    return replace(words, lr=lr, hold=0)
 
 
 def published_cells(
