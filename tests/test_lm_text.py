@@ -161,10 +161,9 @@ DAMAGES = {
     ),
     "another width": (
         narrow,
-        r"do not fit the config: `embedding.weight` must have the shape \(300, 8\), got \(300, "
-        r"16\)",
+        r"is damaged: `embedding.weight` must have the shape \(300, 8\), got \(300, 16\)",
     ),
-    "missing weight": (drop_weight, "missing: norm.weight"),
+    "missing weight": (drop_weight, "model.safetensors is damaged: its hash does not match"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors is missing"),
     "truncated weights": (truncate, "model.safetensors is damaged"),
     "no tokenizer": (

@@ -19,12 +19,12 @@ from statemix.cli import main
 from statemix.commands.train import Train, read_options
 from statemix.commands.views.eval import fitting_lengths
 from statemix.commands.views.train import print_result, run_training
+from statemix.files.writing import write_atomically
 from statemix.layers.lookup import embed
 from statemix.models import Autoencoder, ModelConfig, Tagger, build_model
 from statemix.ops import Lookup
 from statemix.optim import is_inner_matrix
 from statemix.runs.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
-from statemix.runs.files import write_atomically
 from statemix.runs.lock import entered
 from statemix.runs.plugins import load_file
 from statemix.runs.trackers import open_tracker

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
+from statemix.config.build import build
 from statemix.config.fields import NON_NEGATIVE, SHARPENING, check_fields, check_known
 from statemix.config.model import LMConfig, Size, lm_config_from_dict
 from statemix.config.sections import (
@@ -134,9 +135,11 @@ class Execution:
 def run_config_from_dict(data: Mapping[str, Any]) -> LMRunConfig:
     """The config that `data`, read from JSON, describes."""
     check_known(LMRunConfig, data, "a language-model run")
-    if data.get("version", VERSION) > VERSION:
+    version = data.get("version", VERSION)
+    if isinstance(version, int) and version > VERSION:
         raise ValueError(
-            f"The run was started by a newer statemix (version {data['version']}, this one reads "
+            f"The run was started by a newer statemix (version {version}, this one reads "
             f"{VERSION}). Upgrade statemix."
         )
-    return LMRunConfig(**{**_LATER_FIELDS, **data, "model": lm_config_from_dict(data["model"])})
+    lm_config_from_dict(data.get("model", {}))
+    return build(LMRunConfig, {**_LATER_FIELDS, **data})

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from typing import Annotated, Any, Literal, NamedTuple
 
+from statemix.config.build import build
 from statemix.config.fields import AT_LEAST_ONE, POSITIVE, check_fields, check_known
 
 __all__ = [
@@ -159,10 +160,6 @@ class LMConfig:
 def lm_config_from_dict(data: Mapping[str, Any]) -> LMConfig:
     """The config that `data`, read from JSON, describes."""
     check_known(LMConfig, data, "a language model")
-    if not isinstance(data.get("options", {}), Mapping):
-        raise ValueError(
-            f"The `options` of a language model must be a JSON object, got {data['options']!r}."
-        )
     if "vocab" not in data:
         raise ValueError("The config of a language model must have the field `vocab`.")
-    return LMConfig(**data)
+    return build(LMConfig, data)

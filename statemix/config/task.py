@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from statemix.config.build import build
 from statemix.config.fields import (
     AT_LEAST_ONE,
     NON_NEGATIVE,
@@ -222,16 +223,13 @@ def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
     check_known(RunConfig, data, "a run")
     check_known(ModelConfig, data.get("model", {}), "a run's model")
     version = data.get("version", VERSION)
-    if version > VERSION:
+    if isinstance(version, int) and version > VERSION:
         raise ValueError(
             f"The config was written by a newer statemix (version {version}, this one reads "
             f"{VERSION}). Upgrade statemix."
         )
-    values = {**_RUN_BASE, **data}
-    values["model"] = ModelConfig(**{**_MODEL_BASE, **data.get("model", {})})
-    values["curriculum"] = tuple(values["curriculum"])
-    values["tested"] = tuple(values["tested"])
-    return RunConfig(**values)
+    model = {**_MODEL_BASE, **data.get("model", {})}
+    return build(RunConfig, {**_RUN_BASE, **data, "model": model})
 
 
 def paper_protocol(config: RunConfig) -> RunConfig:

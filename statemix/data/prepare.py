@@ -12,8 +12,6 @@ is renamed when it is complete.
 
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -33,6 +31,7 @@ from statemix.data.tokens import (
     SplitMeta,
     hash_of_tokens,
 )
+from statemix.files.writing import write_array, write_atomically, writing_directory
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -98,15 +97,10 @@ def prepare(source: Source, config: PrepareConfig, out: Path, report: Report) ->
     else:
         tokenizer = load_tokenizer(config.tokenizer)
     tokenizer.encode_special_tokens = True
-    part = Path(tempfile.mkdtemp(prefix=f"{out.name}.", suffix=".part", dir=out.parent))
-    try:
+    with writing_directory(out) as part:
         meta = _encode(source, survey, config, tokenizer, part, report)
-        tokenizer.save(str(part / TOKENIZER))
-        (part / META).write_text(json.dumps(asdict(meta), indent=1) + "\n")
-        part.chmod(0o755)
-        part.rename(out)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        write_atomically(part / TOKENIZER, tokenizer.to_str(pretty=True).encode())
+        write_atomically(part / META, (json.dumps(asdict(meta), indent=1) + "\n").encode())
     return meta
 
 
@@ -179,6 +173,7 @@ class _Writer:
     tokens: list[np.ndarray] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     size: int = 0
+    highest: int = 0
 
     def add(self, text: str, ids: list[int]) -> None:
         """Append a document."""
@@ -195,8 +190,9 @@ class _Writer:
             return
         name = f"{self.name}-{len(self.shards):05d}"
         tokens = np.concatenate([*self.tokens, np.array([self.eot], dtype=self.dtype)])
-        tokens.tofile(self.directory / f"{name}.bin")
-        np.array(self.starts, dtype="<i8").tofile(self.directory / f"{name}.docs")
+        write_array(self.directory / f"{name}.bin", tokens)
+        write_array(self.directory / f"{name}.docs", np.array(self.starts, dtype="<i8"))
+        self.highest = max(self.highest, int(tokens.max()))
         self.shards.append(ShardMeta(name, len(tokens), len(self.starts), hash_of_tokens(tokens)))
         self.tokens = []
         self.starts = []
@@ -232,8 +228,7 @@ def _encode(
         report("encoding", done, survey.documents)
     for writer in writers.values():
         writer.flush()
-    shards = [shard for writer in writers.values() for shard in writer.shards]
-    highest = max(int(np.fromfile(part / f"{shard.name}.bin", dtype).max()) for shard in shards)
+    highest = max(writer.highest for writer in writers.values())
     if highest >= vocab:
         raise ValueError(
             f"The tokenizer returned the token {highest}, outside its own vocabulary of {vocab}."

@@ -7,12 +7,15 @@ train-00000.docs      the positions at which its documents start
 """
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+
+from statemix.config.build import build, shown
+from statemix.config.fields import AT_LEAST_ONE, NON_NEGATIVE, Range
+from statemix.files.json_files import damage, read_object
 
 __all__ = [
     "META",
@@ -34,7 +37,14 @@ META = "data.json"
 TOKENIZER = "tokenizer.json"
 VERSION = 1
 _DTYPES = ("<u2", "<u4")
+SPLITS = ("train", "validation")
+_ADVICE = "Prepare the text again."
 _VERIFIED = 1 << 28  # hashes are verified for data of at most this many bytes
+
+
+Count = Annotated[int, AT_LEAST_ONE]
+# A shard has at least the end-of-text token before its first document, and the one after it.
+Tokens = Annotated[int, Range("at least 2 and below 2⁴⁸", lambda x: 2 <= x < 1 << 48)]
 
 
 @dataclass(frozen=True)
@@ -46,17 +56,25 @@ class ShardMeta:
     """
 
     name: str
-    tokens: int
-    documents: int
+    tokens: Tokens
+    documents: Count
     hash: str = ""
+
+    def __post_init__(self) -> None:
+        if Path(self.name).name != self.name:
+            raise ValueError(f"the name of a shard must be that of a file, got {self.name!r}")
 
 
 @dataclass(frozen=True)
 class SplitMeta:
     """Description of a split: its shards and the size of the original text in bytes."""
 
-    bytes: int
+    bytes: Count
     shards: tuple[ShardMeta, ...]
+
+    def __post_init__(self) -> None:
+        if not self.shards:
+            raise ValueError("a split must have at least one shard")
 
     @property
     def predictions(self) -> int:
@@ -77,13 +95,13 @@ class Meta:
         empty: number of empty documents in the source, which were skipped.
     """
 
-    version: int
+    version: Count
     source: str
-    vocab: int
-    eot: int
+    vocab: Count
+    eot: Annotated[int, NON_NEGATIVE]
     dtype: str
     splits: dict[str, SplitMeta]
-    empty: int = 0
+    empty: Annotated[int, NON_NEGATIVE] = 0
 
 
 @dataclass(frozen=True)
@@ -210,21 +228,18 @@ def open_data(directory: Path) -> TokenData:
             f"{directory} holds no prepared text: it has no {META}. "
             "Make one with `statemix lm prepare`."
         )
-    try:
-        meta = _meta_from_dict(json.loads(path.read_text()))
-        newer = meta.version > VERSION
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error}. Prepare the text again.") from error
-    if newer:
+    data = read_object(path, _ADVICE)
+    version = data.get("version")
+    if isinstance(version, int) and version > VERSION:
         raise ValueError(
-            f"{path} was written by a newer statemix (version {meta.version}, "
+            f"{path} was written by a newer statemix (version {version}, "
             f"this one reads {VERSION}). Upgrade statemix."
         )
-    if meta.dtype not in _DTYPES:
-        raise ValueError(
-            f"{path} is damaged: tokens must be of the dtype {' or '.join(_DTYPES)}, "
-            f"got {meta.dtype!r}. Prepare the text again."
-        )
+    try:
+        meta = build(Meta, data)
+        _check_meta(meta)
+    except ValueError as error:
+        raise damage(path, error, _ADVICE) from error
     if not (directory / TOKENIZER).is_file():
         raise FileNotFoundError(
             f"{directory} has no {TOKENIZER}. Copy the tokenizer that encoded its shards there, "
@@ -233,20 +248,16 @@ def open_data(directory: Path) -> TokenData:
     return TokenData(directory, meta)
 
 
-def _meta_from_dict(data: dict[str, Any]) -> Meta:
-    splits = {
-        name: SplitMeta(split["bytes"], tuple(ShardMeta(**shard) for shard in split["shards"]))
-        for name, split in data["splits"].items()
-    }
-    return Meta(
-        data["version"],
-        data["source"],
-        data["vocab"],
-        data["eot"],
-        data["dtype"],
-        splits,
-        data.get("empty", 0),
-    )
+def _check_meta(meta: Meta) -> None:
+    """Raise an error unless the parts of `meta` fit together."""
+    if meta.dtype not in _DTYPES:
+        raise ValueError(
+            f"tokens must be of the dtype {' or '.join(_DTYPES)}, got {shown(meta.dtype)}"
+        )
+    if not meta.eot < meta.vocab:
+        raise ValueError(f"`eot` must be below `vocab` = {meta.vocab}, got {meta.eot}")
+    if missing := [name for name in SPLITS if name not in meta.splits]:
+        raise ValueError(f"it lacks the split {', '.join(missing)}")
 
 
 def _open_shard(directory: Path, meta: ShardMeta, dtype: np.dtype) -> Shard:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from statemix.runs.files import write_atomically
+from statemix.files.writing import write_atomically
 
 __all__ = ["Panel", "write_page"]
 

@@ -1,7 +1,5 @@
 """Export a model as a Hugging Face directory, for `from_pretrained`, `generate` and lm-eval."""
 
-import os
-import shutil
 from pathlib import Path
 
 import torch
@@ -9,6 +7,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from statemix.files.writing import writing_directory
 from statemix.hf.config import config_from_lm
 from statemix.hf.model import StatemixForCausalLM
 from statemix.lm.saved import TOKENIZER, SavedModel
@@ -29,13 +28,12 @@ def export_model(saved: SavedModel, out: Path) -> None:
     with torch.device("meta"):
         model = StatemixForCausalLM(config)
     model.model = saved.model
-    part = out.with_name(f"{out.name}.{os.getpid()}.part")
     logging.disable_progress_bar()
     try:
-        model.save_pretrained(part)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(part)
-        part.replace(out)
+        with writing_directory(out) as part:
+            model.save_pretrained(part)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(part)
     except SafetensorError as error:
         raise ValueError(
             f"The weights for {out} could not be written ({error}). "
@@ -43,7 +41,6 @@ def export_model(saved: SavedModel, out: Path) -> None:
         ) from error
     finally:
         logging.enable_progress_bar()
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def wrap_tokenizer(saved: SavedModel) -> PreTrainedTokenizerFast:

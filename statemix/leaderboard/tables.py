@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from statemix.files.writing import write_atomically
 from statemix.leaderboard.proofs import ProvedRuns, proved_runs
 from statemix.leaderboard.protocols import Protocol
 from statemix.leaderboard.published import SOURCES, PublishedValue, read_published
 from statemix.leaderboard.standings import Standing, standings
 from statemix.report.tables import markdown_table
-from statemix.runs.files import write_atomically
 from statemix.sweep import Entry
 
 __all__ = ["Board", "make_boards", "update_markdown", "write_page"]

@@ -1,6 +1,7 @@
 """Distributed checkpoints: all ranks write one together in the background; any number can read it.
 
-    checkpoints/step-00000200/         safetensors files with weights and moments, and state.json
+    checkpoints/step-00000200/         safetensors files with weights and moments, and state.json,
+                                       which has their hashes
     checkpoints/step-00000200.part     a checkpoint that is being written, which readers ignore
 
 `Store.save` copies the tensors and returns; a thread writes the copy while training continues. When
@@ -12,9 +13,9 @@ import json
 import shutil
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
 import torch.distributed as dist
@@ -28,10 +29,16 @@ from torch.distributed.checkpoint.hf_storage import (
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-__all__ = ["Store"]
+from statemix.config.fields import NON_NEGATIVE
+from statemix.files.json_files import Damaged, read_as
+from statemix.files.tensors import dtypes_in, hash_of_file
+from statemix.files.writing import write_atomically
+
+__all__ = ["SavedState", "Store"]
 
 _STATE = "state.json"
 _PART = ".part"
+_WEIGHTS = ".safetensors"
 _MOMENTS = ("exp_avg", "exp_avg_sq")  # of AdamW; matrices that Muon updates have only the first
 
 
@@ -48,6 +55,16 @@ def _tensors_of(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str,
             tensors[f"{moment}.{name}"] = state[moment]
         tensors[f"model.{name}"] = p.detach()
     return tensors
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """The file state.json; checkpoints of the first versions have no hashes of their files."""
+
+    step: Annotated[int, NON_NEGATIVE]
+    seconds: Annotated[float, NON_NEGATIVE]
+    config: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -89,12 +106,14 @@ class Store:
         written = async_save(
             _tensors_of(model, optimiser), storage_writer=writer, process_group=self.group
         )
-        self.writing = _then(cast(Future[Any], written), lambda: self._publish(part, path))
+        self.writing = _then(cast(Future[Any], written), lambda: self._publish(part, path, state))
 
-    def _publish(self, part: Path, path: Path) -> None:
+    def _publish(self, part: Path, path: Path, state: dict[str, Any]) -> None:
         """Give a complete checkpoint its final name; remove old ones and those of killed runs."""
         if dist.get_rank() != 0:
             return
+        files = {file.name: hash_of_file(file) for file in sorted(part.glob(f"*{_WEIGHTS}"))}
+        write_atomically(part / _STATE, json.dumps({**state, "files": files}).encode())
         shutil.rmtree(path, ignore_errors=True)
         part.rename(path)
         found = sorted(self.directory.glob("step-*"))
@@ -124,37 +143,57 @@ class Store:
 
     def load(
         self, path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, run_id: str
-    ) -> dict[str, Any]:
-        """Read weights and moments from a checkpoint of the run `run_id`, and return its state."""
+    ) -> SavedState:
+        """Read weights and moments from a checkpoint of the run `run_id`, and return its state.
+
+        Files whose hashes differ, or whose numbers are not float32, are refused.
+        """
         state = _read_state(path)
-        if state.get("config", run_id) != run_id:
+        if state.config not in (None, run_id):
             raise ValueError(
-                f"The checkpoint {path} is of another run (id {state['config']}, this one is "
+                f"The checkpoint {path} is of another run (id {state.config}, this one is "
                 f"{run_id}). Choose another --out."
             )
+        objection = [_objection(path, state) if dist.get_rank() == 0 else ""]
+        dist.broadcast_object_list(objection, src=0, group=self.group)
         reader = HuggingFaceStorageReader(str(path))
+        tensors = _tensors_of(model, optimiser)
         try:
-            load(_tensors_of(model, optimiser), storage_reader=reader, process_group=self.group)
-        except CheckpointException as error:  # torch wraps the errors of all ranks in one
+            if objection[0]:
+                raise Damaged(objection[0])
+            load(tensors, storage_reader=reader, process_group=self.group)
+        except (CheckpointException, Damaged) as error:  # torch wraps the errors of all ranks
             raise ValueError(
                 f"The checkpoint {path} cannot be read ({_last_line(error)}). "
                 "Delete it to resume from the one before it."
             ) from error
         for p in model.parameters():
-            optimiser.state[p]["step"].fill_(state["step"])
+            optimiser.state[p]["step"].fill_(state.step)
         return state
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> SavedState:
     """The step, training time and run id of a checkpoint."""
-    try:
-        state = json.loads((path / _STATE).read_text())
-        return {**state, "step": int(state["step"]), "seconds": float(state["seconds"])}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path / _STATE} is damaged: {error}. "
-            f"Delete {path} to resume from the checkpoint before it."
-        ) from error
+    advice = f"Delete {path} to resume from the checkpoint before it."
+    return read_as(SavedState, path / _STATE, advice)
+
+
+def _objection(path: Path, state: SavedState) -> str:
+    """What is wrong with the files of a checkpoint; empty if nothing is."""
+    files = sorted(path.glob(f"*{_WEIGHTS}"))
+    for name in state.files:
+        if path / name not in files:
+            return f"{name} is missing"
+    for file in files:
+        if state.files and state.files.get(file.name) != hash_of_file(file):
+            return f"the hash of {file.name} does not match"
+        try:
+            found = dtypes_in(file)
+        except Damaged as error:
+            return f"{file.name}: {error}"
+        if found - {"F32"}:
+            return f"{file.name} has tensors of the dtype {', '.join(sorted(found - {'F32'}))}"
+    return ""
 
 
 def _is_about_files(error: BaseException) -> bool:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from statemix.config.lm import LMRunConfig
 from statemix.data.tokens import META
+from statemix.files.writing import remove_stale, write_atomically
 from statemix.lm.ranks import Ranks
 from statemix.lm.result import read_config
 from statemix.lm.saved import check_free
-from statemix.runs.files import write_atomically
 from statemix.runs.layout import CHECKPOINTS, CONFIG, FINAL, METRICS, RESULT
 from statemix.runs.lock import Busy, entered
 
@@ -38,6 +38,7 @@ def _claim(directory: Path, config: LMRunConfig, stack: ExitStack) -> str:
             f"{directory} is being trained by another process. "
             "Wait for it, or choose another --out."
         )
+    remove_stale(directory / CHECKPOINTS)
     if not (directory / CONFIG).is_file():
         write_atomically(directory / CONFIG, config.to_json().encode())
     return ""

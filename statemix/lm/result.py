@@ -1,11 +1,11 @@
 """Reports of a language-model run: metrics on the way, and the result."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from statemix.config.lm import LMRunConfig, run_config_from_dict
+from statemix.files.json_files import read_object
 from statemix.runs.layout import CONFIG, METRICS
 from statemix.runs.metrics import Metrics, read_metrics
 
@@ -54,8 +54,8 @@ class LMResult:
 def read_config(directory: Path) -> LMRunConfig:
     """The config of the run in `directory`."""
     try:
-        return run_config_from_dict(json.loads((directory / CONFIG).read_text()))
-    except (KeyError, TypeError, ValueError) as error:
+        return run_config_from_dict(read_object(directory / CONFIG, "Choose another --out."))
+    except ValueError as error:
         raise ValueError(
             f"{directory / CONFIG} is damaged, or not the config of a run: {error}"
         ) from error
@@ -69,11 +69,15 @@ def resume_metrics(
     The validation after the last of all `steps` is repeated, so its line is left out.
     """
     lines = [line for line in read_metrics(directory / METRICS) if _is_before(line, step, steps)]
-    losses = [line["loss"] for line in lines if "loss" in line]
+    losses = [line["loss"] for line in lines if _is_number(line.get("loss"))]
     metrics = Metrics(directory / METRICS, lines, writes=writes)
     return metrics, losses[-1] if losses else float("nan")
 
 
 def _is_before(line: dict[str, Any], step: int, steps: int) -> bool:
     at = line.get("step")
-    return isinstance(at, int) and at <= step and ("loss" in line or at < steps)
+    return at is not None and _is_number(at) and at <= step and ("loss" in line or at < steps)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,7 +8,6 @@ Nothing is unpickled. A directory is written under a temporary name and renamed 
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,10 +16,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
+from statemix.config.build import shown
 from statemix.config.model import LMConfig, lm_config_from_dict
+from statemix.files.json_files import Damaged, damage, read_json
+from statemix.files.tensors import check_tensors, hash_of_file, read_tensors
+from statemix.files.writing import naming, write_atomically, writing_directory
 from statemix.models.lm import LanguageModel
 from statemix.runs.layout import FINAL
 
@@ -37,8 +40,11 @@ __all__ = [
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 TOKENIZER = "tokenizer.json"
+_ADVICE = "Copy or export the model again."
 _FORMAT = "statemix-lm"
 _VERSION = 1
+_MOST = 1 << 40  # tokens in a sequence or a vocabulary
+_HASH = "sha256"
 _HEAD = "head.weight"
 _EMBEDDING = "embedding.weight"
 
@@ -84,34 +90,22 @@ def save_model(
     check_free(directory, replace)
     _check_fits(config, tensors, directory)
     tensors = {name: x for name, x in tensors.items() if not (config.tie and name == _HEAD)}
-    part = directory.with_name(f"{directory.name}.{os.getpid()}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    stored = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
     try:
-        stored = {name: x.detach().cpu().contiguous() for name, x in tensors.items()}
-        save_file(stored, part / WEIGHTS, {"format": "pt"})
-        header = {"format": _FORMAT, "version": _VERSION}
-        header |= {"model": config.to_dict(), "about": dict(about or {})}
-        (part / CONFIG).write_text(json.dumps(header, indent=2) + "\n")
-        if tokenizer is not None:
-            shutil.copyfile(tokenizer, part / TOKENIZER)
-        _move_into_place(part, directory)
+        with writing_directory(directory, replace=True) as part:
+            save_file(stored, part / WEIGHTS, {"format": "pt"})
+            header = {"format": _FORMAT, "version": _VERSION}
+            header |= {"model": config.to_dict(), "about": dict(about or {})}
+            header |= {_HASH: hash_of_file(part / WEIGHTS)}
+            write_atomically(part / CONFIG, (json.dumps(header, indent=2) + "\n").encode())
+            if tokenizer is not None:
+                with naming(directory / TOKENIZER):
+                    shutil.copyfile(tokenizer, part / TOKENIZER)
     except SafetensorError as error:
         raise ValueError(
             f"The weights for {directory} could not be written ({error}). "
             "Free some disk space, and try again."
         ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _move_into_place(part: Path, directory: Path) -> None:
-    """Rename `part` to `directory`, then remove the previous contents."""
-    old = directory.with_name(f"{directory.name}.{os.getpid()}.old")
-    if directory.exists():
-        directory.replace(old)
-    part.replace(directory)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def check_free(directory: Path, replace: bool) -> None:
@@ -179,18 +173,15 @@ def _hint(directory: Path) -> str:
     return f" Did you mean {directory / FINAL}?" if (directory / FINAL / CONFIG).is_file() else ""
 
 
-def _read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
-    """The config of the model in `directory`, and its notes."""
+def _read_config(directory: Path) -> tuple[LMConfig, dict[str, Any], str | None]:
+    """The config of the model in `directory`, its notes, and the hash of its weights, if any."""
     path = directory / CONFIG
     if not path.is_file():
         raise FileNotFoundError(
             f"{directory} is not the directory of a language model: "
             f"it has no {CONFIG}.{_hint(directory)}"
         )
-    try:
-        header = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
+    header = read_json(path, _ADVICE)
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise ValueError(
             f"{path} does not describe a statemix language model: "
@@ -204,26 +195,52 @@ def _read_config(directory: Path) -> tuple[LMConfig, dict[str, Any]]:
     model = header.get("model", {})
     about = header.get("about", {})
     if not (isinstance(model, dict) and isinstance(about, dict)):
-        raise ValueError(f"{path} is damaged: `model` and `about` must be JSON objects.")
-    return lm_config_from_dict(model), about
+        raise damage(path, "`model` and `about` must be JSON objects", _ADVICE)
+    for name in ("train_length", "end_of_text"):
+        value = about.get(name)
+        if value is not None and not (type(value) is int and 0 <= value < _MOST):
+            raise damage(path, f"`{name}` must be a whole number, got {shown(value)}", _ADVICE)
+    try:
+        return lm_config_from_dict(model), about, header.get(_HASH)
+    except ValueError as error:
+        raise damage(path, error, _ADVICE) from error
+
+
+def _empty_model(config: LMConfig, directory: Path) -> LanguageModel:
+    """The model of `config`, without memory for its weights."""
+    try:
+        with torch.device("meta"):
+            return LanguageModel(config)
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+        raise damage(directory / CONFIG, str(error).splitlines()[0], _ADVICE) from error
+
+
+def _in_dtype(model: LanguageModel, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights that `model` expects, all in the floating-point dtype of the embedding."""
+    given = tensors.get(_EMBEDDING)
+    dtype = given.dtype if given is not None and given.is_floating_point() else torch.float32
+    return {
+        name: x.to(dtype) if x.is_floating_point() else x for name, x in model.state_dict().items()
+    }
 
 
 def load_model(directory: Path | str) -> SavedModel:
     """Read the model in `directory`, in evaluation mode."""
     directory = Path(directory)
-    config, about = _read_config(directory)
+    config, about, known_hash = _read_config(directory)
     path = directory / WEIGHTS
     if not path.is_file():
         raise FileNotFoundError(f"The model in {directory} has no weights: {WEIGHTS} is missing.")
+    model = _empty_model(config, directory)
     try:
-        tensors = load_file(path)
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged ({error}). Export the model again.") from error
-    _check_fits(config, tensors, directory)
-    if config.tie:
-        tensors[_HEAD] = tensors[_EMBEDDING]
-    with torch.device("meta"):
-        model = LanguageModel(config)
+        if known_hash not in (None, hash_of_file(path)):
+            raise Damaged("its hash does not match")
+        tensors, _ = read_tensors(path)
+        if config.tie and _EMBEDDING in tensors:
+            tensors[_HEAD] = tensors[_EMBEDDING]
+        check_tensors(tensors, _in_dtype(model, tensors))
+    except Damaged as error:
+        raise damage(path, error, _ADVICE) from error
     model.load_state_dict(tensors, assign=True)
     if config.tie:
         model.head.weight = model.embedding.weight

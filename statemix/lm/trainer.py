@@ -66,8 +66,8 @@ def _resume(run: LMRun, store: Store, directory: Path) -> Metrics:
         )
     if checkpoint is not None:
         state = store.load(checkpoint, run.scored, run.optimiser, run.config.id)
-        run.step = state["step"]
-        run.seconds = state["seconds"]
+        run.step = state.step
+        run.seconds = state.seconds
         if not has_finite_weights(run):
             raise FloatingPointError(
                 f"The checkpoint {checkpoint} has weights that are not finite. Delete it to resume "

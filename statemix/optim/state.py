@@ -26,8 +26,37 @@ def load_moments(
     parameters = dict(model.named_parameters())
     for key, x in moments.items():
         first, _, rest = key.partition(".")
-        name, kind = (numbered[int(first)], rest) if first.isdigit() else (rest, first)
-        optimiser.state[parameters[name]][kind] = x
+        is_number = first.isdecimal() and int(first) < len(numbered)
+        name, kind = (numbered[int(first)], rest) if is_number else (rest, first)
+        if name not in parameters:
+            raise ValueError(f"the optimiser has a moment {key!r} of no parameter")
+        p = parameters[name]
+        if kind == "step":
+            _check(key, x, (), torch.float32)
+        else:
+            _check(key, x, tuple(p.shape), p.dtype)
+        optimiser.state[p][kind] = x
+    _check_complete(optimiser)
+
+
+def _check(key: str, x: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raise an error unless a moment has this shape and dtype, and finite numbers."""
+    if tuple(x.shape) != shape or x.dtype != dtype:
+        raise ValueError(
+            f"the moment `{key}` must be {dtype} of the shape {shape}, "
+            f"got {x.dtype} of the shape {tuple(x.shape)}"
+        )
+    if not x.isfinite().all():
+        raise ValueError(f"the moment `{key}` has numbers that are infinite or NaN")
+
+
+def _check_complete(optimiser: torch.optim.Optimizer) -> None:
+    """Raise an error unless the parameters of each group have the same kinds of moments."""
+    for group in optimiser.param_groups:
+        # A parameter that has had no gradient has no moments.
+        kinds = {frozenset(optimiser.state[p]) for p in group["params"]} - {frozenset()}
+        if len(kinds) > 1:
+            raise ValueError("the optimiser lacks moments of some parameters")
 
 
 def _numbered_names(model: nn.Module, with_muon: bool) -> list[str]:

@@ -23,13 +23,13 @@ from torch import Tensor
 import statemix
 from statemix.config.fields import AT_LEAST_ONE, check_fields, check_known
 from statemix.config.model import ModelConfig
+from statemix.files.writing import write_atomically
 from statemix.layers import BDLRU
 from statemix.models import Tagger
 from statemix.models.tagger import Block
 from statemix.proof.blocks import mixers_of
 from statemix.proof.certificate import UNITS, Certificate, certify
 from statemix.proof.step import check_provable
-from statemix.runs.files import write_atomically
 from statemix.tasks import Task, find_task
 from statemix.tasks.automaton import Automaton
 

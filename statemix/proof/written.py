@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from statemix.files.writing import write_atomically
 from statemix.proof.picture import draw_automaton
 from statemix.proof.prove import Proof
 from statemix.proof.saved import save_certificate
-from statemix.runs.files import write_atomically
 
 __all__ = ["PICTURE", "write_proof"]
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from statemix.files.writing import write_atomically
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
 from statemix.report.tables import facts, furthest, grids, markdown, markdown_table
-from statemix.runs.files import write_atomically
 from statemix.sweep import Entry
 
 __all__ = ["update_document"]

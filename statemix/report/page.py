@@ -10,8 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from statemix.files.writing import write_atomically
 from statemix.report.gather import Measured, Neighbour, Place, result_of
-from statemix.runs.files import write_atomically
 
 __all__ = ["write_report_page"]
 

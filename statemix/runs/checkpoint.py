@@ -1,6 +1,6 @@
 """A checkpoint in one safetensors file: tensors by name, and other state as JSON in its header.
 
-Nothing is unpickled.
+The header has a hash of both. Nothing is unpickled.
 """
 
 import json
@@ -8,37 +8,50 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from statemix.runs.files import write_atomically
+from statemix.files.json_files import Damaged, parse_object
+from statemix.files.tensors import hash_of_tensors, read_tensors
+from statemix.files.writing import write_atomically
 
-__all__ = ["DamagedCheckpoint", "load_checkpoint", "save_checkpoint", "with_prefix"]
+__all__ = ["DamagedCheckpoint", "load_checkpoint", "save_checkpoint", "unusable", "with_prefix"]
 
 _STATE = "state"
+_HASH = "sha256"
 
 
-class DamagedCheckpoint(ValueError):
+class DamagedCheckpoint(Damaged):
     """A checkpoint that cannot be read."""
 
 
 def save_checkpoint(path: Path, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
     """Write tensors and state to `path`, replacing the previous checkpoint."""
     stored = {name: x.contiguous() for name, x in tensors.items()}
-    write_atomically(path, save(stored, {_STATE: json.dumps(state)}))
+    text = json.dumps(state)
+    write_atomically(path, save(stored, {_STATE: text, _HASH: hash_of_tensors(stored, text)}))
 
 
 def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the state that `save_checkpoint` wrote."""
     try:
-        with safe_open(path, framework="pt") as file:
-            state = json.loads(file.metadata()[_STATE])
-            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, OSError) as error:
-        raise DamagedCheckpoint(
-            f"The checkpoint {path} cannot be read ({error}). Delete it to train from the start."
-        ) from error
+        tensors, header = read_tensors(path)
+        if _STATE not in header:
+            raise Damaged(f"its header has no {_STATE!r}")
+        # Checkpoints of the first versions have no hash.
+        if header.get(_HASH) not in (None, hash_of_tensors(tensors, header[_STATE])):
+            raise Damaged("its hash does not match")
+        return tensors, parse_object(header[_STATE])
+    except ValueError as error:
+        raise unusable(path, error) from error
+
+
+def unusable(path: Path, error: ValueError) -> DamagedCheckpoint:
+    """The error for a checkpoint that cannot be used."""
+    return DamagedCheckpoint(
+        f"The checkpoint {path} cannot be read ({str(error).removesuffix('.')}). "
+        "Delete it to train from the start."
+    )
 
 
 def with_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

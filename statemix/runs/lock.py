@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from statemix.files.writing import remove_stale
 from statemix.runs.layout import LOCK
 
 __all__ = ["Busy", "entered", "held", "lock"]
@@ -36,7 +37,10 @@ def lock(file: IO[Any], *, shared: bool = False, wait: bool = True) -> None:
 
 @contextmanager
 def entered(directory: Path, *, wait: bool = False) -> Iterator[None]:
-    """Hold the lock of a run's directory, so that only one process at a time writes to it."""
+    """Hold the lock of a run's directory, so that only one process at a time writes to it.
+
+    What killed writers left in the directory is removed.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK).open("a") as file:
         try:
@@ -46,6 +50,7 @@ def entered(directory: Path, *, wait: bool = False) -> Iterator[None]:
                 f"Another process is training the run in {directory}. "
                 "Wait until it ends, or choose another directory."
             ) from error
+        remove_stale(directory)
         yield
 
 

@@ -5,7 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statemix.runs.files import write_atomically
+from statemix.files.json_files import Damaged, read_as
+from statemix.files.writing import write_atomically
 from statemix.runs.layout import RESULT
 
 __all__ = ["DamagedResult", "read_result", "write_result"]
@@ -13,7 +14,7 @@ __all__ = ["DamagedResult", "read_result", "write_result"]
 Result = TypeVar("Result")
 
 
-class DamagedResult(ValueError):
+class DamagedResult(Damaged):
     """A result that cannot be read."""
 
 
@@ -28,15 +29,12 @@ def read_result(kind: type[Result], directory: Path, run_id: str) -> Result | No
     if not path.is_file():
         return None
     try:
-        data = json.loads(path.read_text())
-        result = kind(**data)
-    except (ValueError, TypeError) as error:
-        raise DamagedResult(
-            f"{path} is damaged: {error}. Delete it to write it again from the last checkpoint."
-        ) from error
-    if data["id"] != run_id:
+        result: Any = read_as(kind, path, "Delete it to write it again from the last checkpoint.")
+    except Damaged as error:
+        raise DamagedResult(str(error)) from error
+    if result.id != run_id:
         raise ValueError(
-            f"{directory} holds the result of another run (id {data['id']}, this one is {run_id}). "
+            f"{directory} holds the result of another run (id {result.id}, this one is {run_id}). "
             "Choose another directory, or delete it."
         )
     return result

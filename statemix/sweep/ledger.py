@@ -15,11 +15,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from statemix import __version__
+from statemix.config.build import build, shown
+from statemix.config.task import RunConfig
+from statemix.files.json_files import parse_object
+from statemix.files.writing import naming
 from statemix.runs.lock import held, lock
-from statemix.sweep.kinds import Config
+from statemix.sweep.kinds import Config, read_config
+from statemix.train.metrics import Share
 from statemix.train.sources import sources_of
 
 __all__ = ["Entry", "Ledger", "commit", "make_entry"]
@@ -33,7 +38,7 @@ class Entry:
     """
 
     id: str
-    status: str
+    status: Literal["done", "failed"]
     config: dict[str, Any]
     result: dict[str, Any] | None
     reason: str | None
@@ -41,6 +46,20 @@ class Entry:
     machine: str
     version: str = __version__
     files: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Split:
+    """The accuracies on a split, by kind."""
+
+    accuracies: dict[str, Share]
+
+
+@dataclass(frozen=True)
+class _Perplexity:
+    """The number of a language model that tables read."""
+
+    perplexity: float
 
 
 @dataclass(frozen=True)
@@ -56,11 +75,12 @@ class Ledger:
         complaints = []
         for number, line in enumerate(lines, 1):
             try:
-                entries.append(Entry(**json.loads(line)))
-            except (ValueError, TypeError) as error:
+                entries.append(_parse(line))
+            except ValueError as error:
                 if line.strip():
+                    what = str(error).removesuffix(".")
                     complaints.append(
-                        f"{self.path}, line {number} is damaged and was skipped: {error}."
+                        f"{self.path}, line {number} is damaged and was skipped: {what}."
                     )
         return entries, complaints
 
@@ -107,7 +127,7 @@ class Ledger:
         If the last line was cut off, a new line is started first.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:
+        with naming(self.path), self.path.open("ab+") as file:
             lock(file)
             file.seek(0)
             text = file.read()
@@ -122,19 +142,45 @@ class Ledger:
         return entry
 
 
+@functools.cache
+def _parse(line: bytes) -> Entry:
+    """The entry in a line of a ledger, checked: its id is the hash of its config."""
+    entry = build(Entry, parse_object(line))
+    config = read_config(entry.config)
+    if config.id != entry.id:
+        raise ValueError(f"its id {shown(entry.id)} is not that of its config, {config.id}")
+    if entry.status == "done":
+        _check_result(entry, config)
+    return entry
+
+
+def _check_result(entry: Entry, config: Config) -> None:
+    """Raise an error unless the entry has the numbers that tables and figures read."""
+    result = entry.result
+    if result is None or result.get("id", entry.id) != entry.id:
+        raise ValueError("it has no result of its run")
+    if isinstance(config, RunConfig):
+        for split in ("validation", "test"):
+            shares = build(_Split, {"accuracies": result.get(split)}).accuracies
+            if "token" not in shares:
+                raise ValueError(f"its result has no accuracy of tokens for the {split} set")
+    else:
+        build(_Perplexity, {"perplexity": result.get("perplexity")})
+
+
 def _entries_of(id_: str, lines: Iterable[bytes]) -> list[Entry]:
     """The entries of one run among the lines of a ledger."""
     entries = []
     for line in lines:
         if id_.encode() in line:
-            with suppress(ValueError, TypeError):
-                entries.append(Entry(**json.loads(line)))
+            with suppress(ValueError):
+                entries.append(_parse(line))
     return [entry for entry in entries if entry.id == id_]
 
 
 def make_entry(config: Config, result: dict[str, Any] | None, reason: str | None) -> Entry:
     """The entry of a run that ended on this machine."""
-    status = "done" if result is not None else "failed"
+    status: Literal["done", "failed"] = "done" if result is not None else "failed"
     machine = f"{platform.machine()} {os.cpu_count()} cores"
     return Entry(
         config.id,

@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from statemix.config.task import RunConfig
+from statemix.files.writing import write_atomically
 from statemix.optim import scheduled_rate, set_learning_rate, warmup_decay
 from statemix.proof import Proof, prove, write_proof
-from statemix.runs.files import write_atomically
 from statemix.runs.layout import CERTIFICATES, CHECKPOINT, CONFIG, METRICS, RESULT
 from statemix.runs.metrics import Metrics
 from statemix.runs.result import DamagedResult, write_result

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from statemix.config.fields import Range
 from statemix.tasks import IGNORE, Examples, Task
 
 __all__ = [
+    "Accuracies",
     "Accuracy",
+    "Share",
     "accuracy_by_length",
     "all_end_right",
     "first_scored",
@@ -21,6 +25,18 @@ __all__ = [
 
 _BATCH_TOKENS = 1 << 16  # tokens in an evaluation batch
 _ROWS = 256  # held-out sequences that are evaluated before the next ones
+
+
+Share = Annotated[float, Range("between 0 and 1", lambda x: 0 <= x <= 1)]
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """The accuracies in the result of a run: of tokens, the mean over classes, of sequences."""
+
+    token: Share
+    macro: Share
+    sequence: Share
 
 
 @dataclass(frozen=True)

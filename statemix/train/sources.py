@@ -5,8 +5,9 @@ from pathlib import Path
 
 from statemix.config.lm import LMRunConfig
 from statemix.config.task import RunConfig
+from statemix.files.json_files import read_object
+from statemix.files.writing import write_atomically
 from statemix.layers import MIXERS
-from statemix.runs.files import write_atomically
 from statemix.runs.layout import CHECKPOINT, FILES, RESULT
 from statemix.runs.plugins import hash_sources
 from statemix.tasks.task import find_maker
@@ -24,7 +25,8 @@ def sources_of(config: RunConfig | LMRunConfig) -> dict[str, str]:
 def changed_sources(config: RunConfig, directory: Path) -> list[str]:
     """The files among them that changed since the run in `directory` started."""
     path = directory / FILES
-    recorded = json.loads(path.read_text()) if path.exists() else {}
+    advice = "Delete it if the files that define the mixer and the task have not changed."
+    recorded = read_object(path, advice) if path.exists() else {}
     current = sources_of(config)
     return sorted(name for name in recorded if recorded[name] != current.get(name))
 

@@ -2,35 +2,42 @@
 
 import copy
 import inspect
-import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from statemix.config.build import build
+from statemix.config.fields import NON_NEGATIVE
 from statemix.config.task import RunConfig, config_from_dict
+from statemix.files.json_files import parse_object
+from statemix.files.tensors import check_tensors
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.models import build_model
 from statemix.optim import load_moments, make_optimiser, named_moments
 from statemix.proof import Proof
 from statemix.proof.step import check_provable
-from statemix.runs.checkpoint import load_checkpoint, save_checkpoint, with_prefix
+from statemix.runs.checkpoint import load_checkpoint, save_checkpoint, unusable, with_prefix
 from statemix.runs.layout import CHECKPOINT
 from statemix.tasks import IGNORE, Examples, Task, find_task, split_examples
 from statemix.tasks.task import Tokens, find_maker
+from statemix.train.metrics import Accuracies
 
 __all__ = [
     "Counters",
     "EpochReport",
     "Run",
     "RunResult",
+    "SavedState",
     "draw_fresh",
     "harden",
     "is_hard",
+    "load_state",
     "make_model",
     "restart",
     "restore",
@@ -42,25 +49,28 @@ __all__ = [
 HELD_TOKENS = 1 << 19
 CURVE_POINTS = 50
 
+Count = Annotated[int, NON_NEGATIVE]
+Seconds = Annotated[float, NON_NEGATIVE]
+
 
 @dataclass(frozen=True)
 class Counters:
     """The progress of a run; `decay_step` is -1 until the decay starts."""
 
-    step: int = 0
-    attempt: int = 0
-    attempt_step: int = 0
-    stage: int = 0
-    stage_step: int = 0
+    step: Count = 0
+    attempt: Count = 0
+    attempt_step: Count = 0
+    stage: Count = 0
+    stage_step: Count = 0
     decay_step: int = -1
     ended: bool = False
     best_epoch: int = -1
     best_accuracy: float = -1.0
     best_is_hard: bool = False
-    since_best: int = 0
+    since_best: Count = 0
     hits: float = 0.0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    seconds: Seconds = 0.0
+    cpu_seconds: Seconds = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,19 @@ class RunResult:
     held: bool | None = None
     curve: list[list[float]] = field(default_factory=list)
     certificate: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("validation", "test"):
+            build(Accuracies, getattr(self, name), name)
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a checkpoint holds besides tensors; `config` is JSON."""
+
+    config: str
+    counters: Counters
+    reports: tuple[EpochReport, ...]
 
 
 @dataclass
@@ -261,16 +284,41 @@ def save(run: Run, directory: Path) -> None:
 
 def restore(run: Run, directory: Path) -> None:
     """Resume from the checkpoint in `directory`."""
-    tensors, state = load_checkpoint(directory / CHECKPOINT)
-    if config_from_dict(json.loads(state["config"])) != run.config:
+    tensors, saved = load_state(directory, run.config)
+    try:
+        _restore(run, tensors, saved)
+    except ValueError as error:
+        raise unusable(directory / CHECKPOINT, error) from error
+
+
+def load_state(directory: Path, config: RunConfig) -> tuple[dict[str, Tensor], SavedState]:
+    """The tensors and the state in the checkpoint of a run of `config`."""
+    path = directory / CHECKPOINT
+    tensors, state = load_checkpoint(path)
+    try:
+        saved = build(SavedState, state)
+        owner = config_from_dict(parse_object(saved.config))
+    except ValueError as error:
+        raise unusable(path, error) from error
+    if owner != config:
         raise ValueError(
             f"The checkpoint in {directory} belongs to another config. "
             "Choose another directory, or delete it."
         )
-    run.counters = Counters(**state["counters"])
-    run.reports = [EpochReport(**report) for report in state["reports"]]
+    return tensors, saved
+
+
+def _restore(run: Run, tensors: Mapping[str, Tensor], saved: SavedState) -> None:
+    """Continue from a checkpoint, after checking its weights and numbers."""
+    run.counters = saved.counters
+    run.reports = list(saved.reports)
+    if len(run.reports) <= run.counters.best_epoch:
+        raise ValueError(f"it has no report of the best epoch {run.counters.best_epoch}")
+    best = with_prefix(tensors, "best.")
+    for weights in (with_prefix(tensors, "model."), *([best] if best else [])):
+        check_tensors(weights, run.model.state_dict())
     run.model.load_state_dict(with_prefix(tensors, "model."))
-    run.best = with_prefix(tensors, "best.")
+    run.best = best
     if is_hard(run.counters, run.config):
         harden(run.model)
     load_moments(run.model, run.optimiser, with_prefix(tensors, "optimiser."))

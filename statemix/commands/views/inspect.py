@@ -8,11 +8,12 @@ from torch import Tensor
 
 from statemix.analysis.eigenvalues import collect_eigenvalues
 from statemix.analysis.spectrum import Spectrum
-from statemix.commands.views.console import make_console, say
+from statemix.commands.views.console import make_console, say, warn
 from statemix.commands.views.train import warn_of_changes
 from statemix.runs.layout import METRICS
-from statemix.runs.metrics import read_metrics
+from statemix.runs.metrics import read_reports
 from statemix.train.loop import read_result
+from statemix.train.state import EpochReport
 from statemix.train.trained import load_trained
 
 __all__ = ["describe", "print_inspection"]
@@ -41,12 +42,18 @@ def print_inspection(directory: Path) -> None:
 
 def _curve(directory: Path) -> Table:
     """Loss and accuracy after every tenth of the epochs."""
-    epochs = read_metrics(directory / METRICS)
+    epochs, damaged = read_reports(EpochReport, directory / METRICS)
+    if damaged:
+        warn(f"{damaged} lines of {directory / METRICS} are damaged and were skipped.")
     table = Table("epoch", "loss", "training", "validation", title="training", title_justify="left")
     for epoch in epochs[:: max(1, len(epochs) // _ROWS)]:
-        numbers = (f"{epoch[key]:.3f}" for key in ("loss", "train", "validation"))
-        table.add_row(str(epoch["epoch"] + 1), *numbers)
+        numbers = (f"{x:.3g}" if abs(x) > 1e6 else f"{x:.3f}" for x in _numbers(epoch))
+        table.add_row(str(epoch.epoch + 1), *numbers)
     return table
+
+
+def _numbers(epoch: EpochReport) -> tuple[float, float, float]:
+    return epoch.loss, epoch.train, epoch.validation
 
 
 def describe(number: int, values: Tensor) -> str:

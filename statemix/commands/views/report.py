@@ -4,13 +4,13 @@ from pathlib import Path
 
 from statemix.commands.views.console import warn
 from statemix.extras import install_command
+from statemix.files.writing import write_atomically
 from statemix.paper import read_values
 from statemix.report.documents import update_document
 from statemix.report.gather import Neighbour, Place, gather, neighbours
 from statemix.report.language import LANGUAGE, PANELS, draw_language, read_language
 from statemix.report.page import write_report_page
 from statemix.report.tables import agreement, comma_separated, coverage, grids, latex, markdown
-from statemix.runs.files import write_atomically
 from statemix.sweep import Ledger
 
 __all__ = ["collect", "print_coverage", "update_documents", "write_report"]
