@@ -56,7 +56,8 @@ def sleep_instead(config, directory, data, report):
             time.sleep(random.uniform(0.0, float(os.environ["LONGEST_RUN"])))
             note(folder, "trained", config.id)
             (directory / "result").touch()
-    return {"id": config.id, "by": os.getpid()}
+    accuracy = {"token": 1.0}
+    return {"id": config.id, "by": os.getpid(), "validation": accuracy, "test": accuracy}
 
 
 def start(folder, runs, seconds=SECONDS):

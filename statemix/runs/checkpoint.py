@@ -36,8 +36,8 @@ def load_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the state that `save_checkpoint` wrote."""
     try:
         tensors, header = read_tensors(path)
-        if _STATE not in header:
-            raise Damaged(f"its header has no {_STATE!r}")
+        if _STATE not in header or set(header) - {_STATE, _HASH}:
+            raise Damaged(f"its header must have {_STATE!r}, got {', '.join(header) or 'nothing'}")
         # Checkpoints of the first versions have no hash.
         if header.get(_HASH) not in (None, hash_of_tensors(tensors, header[_STATE])):
             raise Damaged("its hash does not match")
