@@ -70,7 +70,6 @@ def test_hard_gates_in_two_layers_train_by_the_preset_that_ends_with_a_proof():
     assert config.total_steps == 5000
     (config,) = cells(SLICE, entry, tasks=["parity"], rates=[0.02], seeds=[0])
     assert (config.stages, config.certify, config.harden) == ("prefixes", False, True)
-    assert config.id == "5863e283a30a3d27"  # in the ledger
 
 
 def test_entries_are_found_by_patterns():
@@ -121,6 +120,7 @@ def entry(label: str, task: str, lr: float, seed: int, validation: float, accura
 def test_validation_chooses_the_rate_and_test_is_reported():
     runs = [
         entry("LSTM", "parity", 0.02, 0, 0.6, 1.0),
+        entry("LSTM", "parity", 0.003, 0, 1.0, 1.0),  # replaced by the next
         entry("LSTM", "parity", 0.003, 0, 0.9, 0.8),
         entry("LSTM", "parity", 0.003, 1, 0.9, 0.9, held=1024),
         entry("BD-LRU m5, hard", "parity", 0.02, 0, 1.0, 1.0, held=4096, certified=True),

@@ -129,7 +129,7 @@ def _open(protocol: Protocol, contestant: Contestant, task: str, lr: float, seed
         clip=1.0,
         warmup=100,
         curriculum=protocol.growing,
-        restart_after=500,
+        restart_after=1500,
         decay=300,
         harden=contestant.harden and trial.layers == 1,
         max_steps=trial.steps,

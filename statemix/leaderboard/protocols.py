@@ -69,10 +69,10 @@ PROTOCOLS = {
         Protocol(
             "slice",
             {
-                "cycle_nav": Trial(1, 1000),
-                "even_pairs": Trial(1, 1000),
+                "cycle_nav": Trial(1, 4000),
+                "even_pairs": Trial(1, 4000),
                 "mod_arith": Trial(2, 5000),
-                "parity": Trial(1, 1000),
+                "parity": Trial(1, 4000),
             },
             40,
             (40, 256),
@@ -83,7 +83,7 @@ PROTOCOLS = {
         ),
         Protocol(
             "deltaproduct",
-            {task: Trial(1, 3000) for task in ("s3", "s4", "a5", "s5")},
+            {task: Trial(1, 4000) for task in ("s3", "s4", "a5", "s5")},
             128,
             (128, 512),
             None,

@@ -47,8 +47,7 @@ def standings(entries: Iterable[Entry], protocol: Protocol) -> list[Standing]:
     groups: dict[tuple[str, str, Track], dict[float, list[Entry]]] = defaultdict(
         lambda: defaultdict(list)
     )
-    once = {entry.id: entry for entry in entries if _belongs(entry, protocol)}
-    for entry in once.values():
+    for entry in _latest(entry for entry in entries if _belongs(entry, protocol)):
         config = config_from_dict(entry.config)
         groups[label_of(config), config.task, track_of(config)][config.lr].append(entry)
     found = [_standing(*key, by_lr) for key, by_lr in groups.items()]
@@ -57,6 +56,15 @@ def standings(entries: Iterable[Entry], protocol: Protocol) -> list[Standing]:
         for key in {(s.mixer, s.track) for s in found}
     }
     return sorted(found, key=lambda s: (-total[s.mixer, s.track], s.mixer))
+
+
+def _latest(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """The last run of each contestant, task, track, rate and seed: the track may have changed."""
+    found = {}
+    for entry in entries:
+        config = config_from_dict(entry.config)
+        found[label_of(config), config.task, track_of(config), config.lr, config.seed] = entry
+    return found.values()
 
 
 def _belongs(entry: Entry, protocol: Protocol) -> bool:
