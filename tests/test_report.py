@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import statemix
 from statemix.cli import main
-from statemix.commands.views.report import update_documents
+from statemix.commands.views.report import find_experiments, update_documents
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, mixer_of, read_values, with_row
 from statemix.report.gather import Neighbour, gather, neighbours
@@ -520,3 +521,13 @@ def test_certificates_are_counted(tmp_path):
         "| BD-LRU m3 | s3 | restarts | 2 of 3 | 2–5 | 6 | 0.25 | 6 | 2 (2) |"
         in document.read_text()
     )
+
+
+def test_the_experiments_of_a_wheel_are_used_outside_a_clone(tmp_path, monkeypatch):
+    package = tmp_path / "site" / "statemix"
+    (package / "experiments").mkdir(parents=True)
+    monkeypatch.setattr(statemix, "__file__", str(package / "__init__.py"))
+    monkeypatch.chdir(tmp_path)
+    assert find_experiments() == package / "experiments"
+    (tmp_path / "experiments").mkdir()
+    assert find_experiments() == Path("experiments")

@@ -18,6 +18,7 @@ import tarfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from platform import machine
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -81,6 +82,7 @@ def build_wheel(source: Path, *settings: str, tag: str) -> None:
 def cross_settings(name: str) -> list[str]:
     """The settings of scikit-build-core that compile for another platform."""
     platform = PLATFORMS[name]
+    shutil.rmtree(WORK / name, ignore_errors=True)  # files of an archive have no time of change
     compiler = compiler_script(platform.target)
     defines = {
         "CMAKE_TOOLCHAIN_FILE": ROOT / "tools" / "zig.cmake",
@@ -106,7 +108,6 @@ def check() -> None:
     files = sorted(DIST.iterdir())
     wheels = [file for file in files if file.suffix == ".whl"]
     run(sys.executable, "-m", "twine", "check", "--strict", *files)
-    # W004: the version of statemix is in its package, not in a module of the top level
     run(sys.executable, "-m", "check_wheel_contents", *wheels)
     for wheel in wheels:
         check_wheel(wheel)
@@ -168,7 +169,8 @@ def check_sdist(sdist: Path) -> None:
 
 def install() -> None:
     """Install this machine's wheel into a clean environment without a compiler, and test it."""
-    (wheel,) = DIST.glob("*manylinux*_x86_64.whl")
+    pattern = "*macosx*.whl" if sys.platform == "darwin" else f"*manylinux*{machine()}.whl"
+    (wheel,) = DIST.glob(pattern)
     environment = clean_environment(wheel)
     for name in ("cc", "c++", "gcc", "g++", "clang++", "cmake"):
         found = shutil.which(name, path=environment["PATH"])

@@ -20,8 +20,9 @@ class Report:
     """Directory for tables (Markdown, LaTeX, CSV), figures (SVG, PDF) and index.html."""
     ledger: Path = Path("results/ledger.jsonl")
     """The results of finished runs."""
-    experiments: Path = Path("experiments")
-    """Directory of the experiments to report."""
+    experiments: Path | None = None
+    """Directory of the experiments to report (default: ./experiments if it exists, else the paper's
+    experiments, which are installed with statemix)."""
     bench: Path = Path("results/bench")
     """Directory of the results of `statemix bench`, for the figure of throughput."""
     documents: tuple[Path, ...] = ()
@@ -30,11 +31,17 @@ class Report:
     """Write nothing; print how many values are measured, agree, and rest on how many seeds."""
 
     def run(self) -> None:
-        from statemix.commands.views.report import print_coverage, update_documents, write_report
+        from statemix.commands.views.report import (
+            find_experiments,
+            print_coverage,
+            update_documents,
+            write_report,
+        )
 
+        experiments = self.experiments or find_experiments()
         if self.coverage:
-            print_coverage(self.experiments, self.ledger)
+            print_coverage(experiments, self.ledger)
         elif self.documents:
-            update_documents(self.experiments, self.ledger, self.documents)
+            update_documents(experiments, self.ledger, self.documents)
         else:
-            write_report(self.experiments, self.ledger, self.bench, self.out)
+            write_report(experiments, self.ledger, self.bench, self.out)

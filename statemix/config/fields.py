@@ -13,10 +13,11 @@ import inspect
 import math
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 __all__ = [
     "AT_LEAST_ONE",
@@ -28,7 +29,9 @@ __all__ = [
     "base_type",
     "check_fields",
     "check_known",
+    "check_options",
     "differing_fields",
+    "explain_unknown",
     "field_help",
     "field_types",
 ]
@@ -92,10 +95,67 @@ def _check(name: str, value: Any, annotation: Any) -> None:
     options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
     if value is None and NoneType in options:
         return
+    _check_kind(name, value, options)
     _check_number(name, value, options)
     for limits in get_args(annotation)[1:] if get_origin(annotation) is Annotated else ():
         if not limits.contains(value):
             raise ValueError(f"`{name}` must be {limits.text}, got {value}.")
+
+
+def _is_config(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _check_kind(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    """Check fields that are text, mappings or configs themselves."""
+    for kind in kinds:
+        if kind is str and not isinstance(value, str):
+            raise ValueError(f"`{name}` must be a name, got {value!r}.")
+        if get_origin(kind) is Mapping:
+            check_options(name, value)
+        if _is_config(kind) and not isinstance(value, kind):
+            raise ValueError(f"`{name}` must be a {kind.__name__}, got {value!r}.")
+
+
+def check_options(name: str, value: Any) -> None:
+    """Raise a ValueError unless `value` maps names of options to values."""
+    if not isinstance(value, Mapping):
+        raise ValueError(
+            f"`{name}` must map names of options to values, such as {{'n_blocks': 8}}, "
+            f"got {value!r}."
+        )
+
+
+Config = TypeVar("Config", bound=type)
+
+
+def explain_unknown(cls: Config) -> Config:
+    """A decorator for configs: the error for an unknown field says what was meant."""
+    init = cls.__init__  # type: ignore[misc]
+
+    @wraps(init)
+    def checked(self: Any, *arguments: Any, **values: Any) -> None:
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise TypeError(f"{cls.__name__} has no field `{name}`. {_meant(cls, name)}")
+        init(self, *arguments, **values)
+
+    cls.__init__ = checked  # type: ignore[misc]
+    return cls
+
+
+def _meant(cls: type, name: str) -> str:
+    """The place of a field that `cls` lacks: in one of its parts, or under a similar name."""
+    for part, annotation in field_types(cls).items():
+        kind: Any = base_type(annotation)
+        if _is_config(kind) and name in field_types(kind):
+            return f"Write {part}={kind.__name__}({name}=...)."
+    known = [f.name for f in fields(cls)]
+    if similar := get_close_matches(name, known, 1):
+        return f"Did you mean `{similar[0]}`?"
+    options = f" Write options={{'{name}': ...}} if it is an option of the mixer."
+    return f"Available: {', '.join(known)}.{options if 'options' in known else ''}"
 
 
 def _check_number(name: str, value: Any, kinds: tuple[Any, ...]) -> None:

@@ -11,7 +11,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from statemix.config.build import build
-from statemix.config.fields import NON_NEGATIVE, SHARPENING, check_fields, check_known
+from statemix.config.fields import (
+    NON_NEGATIVE,
+    SHARPENING,
+    check_fields,
+    check_known,
+    explain_unknown,
+)
 from statemix.config.model import LMConfig, Size, lm_config_from_dict
 from statemix.config.sections import (
     Fraction,
@@ -38,6 +44,7 @@ _LATER_FIELDS = {
 }
 
 
+@explain_unknown
 @dataclass(frozen=True)
 class LMRunConfig(Schedule, Optimisation):
     """One language-model run; `statemix lm train` has the same fields and defaults."""

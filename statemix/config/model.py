@@ -7,7 +7,14 @@ from itertools import cycle, islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 from statemix.config.build import build
-from statemix.config.fields import AT_LEAST_ONE, POSITIVE, check_fields, check_known
+from statemix.config.fields import (
+    AT_LEAST_ONE,
+    POSITIVE,
+    check_fields,
+    check_known,
+    check_options,
+    explain_unknown,
+)
 
 __all__ = [
     "SIZES",
@@ -27,6 +34,7 @@ _DEFAULT_SIZES = (32, 4)
 _MULTIPLE = 8  # the inner width of the MLP is rounded up to a multiple of this
 
 
+@explain_unknown
 @dataclass(frozen=True)
 class ModelConfig:
     """A model for a synthetic task."""
@@ -49,6 +57,7 @@ class ModelConfig:
     """Standard deviation of the initial positional embeddings."""
 
     def __post_init__(self) -> None:
+        check_options("options", self.options)
         sizes = dict(zip(SIZES.get(self.mixer, ()), _DEFAULT_SIZES, strict=False))
         given = {name: _plain(value) for name, value in self.options.items()}
         object.__setattr__(self, "options", sizes | given)
@@ -93,6 +102,7 @@ def read_choice(entry: Any) -> MixerChoice:
     return MixerChoice(entry["mixer"], {k: v for k, v in entry.items() if k != "mixer"})
 
 
+@explain_unknown
 @dataclass(frozen=True)
 class LMConfig:
     """A language model."""

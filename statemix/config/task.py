@@ -15,6 +15,7 @@ from statemix.config.fields import (
     check_fields,
     check_known,
     differing_fields,
+    explain_unknown,
 )
 from statemix.config.model import SIZES, ModelConfig, Size
 from statemix.config.sections import Optimisation, Schedule
@@ -154,6 +155,7 @@ class Aids:
     fails; needs hard gates and a task with an automaton."""
 
 
+@explain_unknown
 @dataclass(frozen=True)
 class RunConfig(Aids, Schedule, Optimisation, TaskData):
     """One training run on a task; `statemix train` has the same fields and defaults."""

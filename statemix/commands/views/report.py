@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import statemix
 from statemix.commands.views.console import warn
 from statemix.extras import install_command
 from statemix.files.writing import write_atomically
@@ -13,7 +14,14 @@ from statemix.report.page import write_report_page
 from statemix.report.tables import agreement, comma_separated, coverage, grids, latex, markdown
 from statemix.sweep import Ledger
 
-__all__ = ["collect", "print_coverage", "update_documents", "write_report"]
+__all__ = ["collect", "find_experiments", "print_coverage", "update_documents", "write_report"]
+
+
+def find_experiments() -> Path:
+    """The experiments in this directory, or those of the paper that wheels contain."""
+    here = Path("experiments")
+    installed = Path(statemix.__file__).parent / here
+    return installed if installed.is_dir() and not here.is_dir() else here
 
 
 def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbour]]:
@@ -22,12 +30,13 @@ def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbou
     files.sort(key=lambda path: not path.stem.startswith("table"))
     if not files:
         raise FileNotFoundError(
-            f"There are no experiments in {experiments}. Run this in a clone of the repository, "
-            "or give a directory with --experiments."
+            f"There are no experiments in {experiments}. Give a directory of experiments with "
+            "--experiments."
         )
     if not ledger.is_file():
         raise FileNotFoundError(
-            f"There is no ledger {ledger}. Run `statemix sweep` first, or give one with --ledger."
+            f"There is no ledger {ledger}. Run `statemix sweep` first, or give one with --ledger: "
+            "the repository and the source distribution have results/ledger.jsonl."
         )
     places, complaints = gather(files, Ledger(ledger))
     for complaint in complaints:
