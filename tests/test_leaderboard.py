@@ -223,7 +223,7 @@ def test_the_page_of_the_documentation_shows_the_ledger(tmp_path):
 def test_a_stranger_enters_a_mixer_with_one_file_and_one_command(tmp_path, monkeypatch, capsys):
     """The file and the command of the documentation, for one task, rate and seed."""
     (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    (command,) = re.findall(r"```\nstatemix (leaderboard .*?)\n```", PAGE.read_text())
+    (command,) = re.findall(r"```sh\nstatemix (leaderboard .*?)\n```", PAGE.read_text())
     monkeypatch.chdir(tmp_path)
     Path("my_mixer.py").write_text(source)
     part = ["--tasks", "parity", "--rates", "0.003", "--seeds", "0", "--out", "board.html"]
