@@ -127,6 +127,27 @@ def test_models_read_late_steps(model_class, mixer, options, layers, read_from):
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("read_from", [0, 3])
+def test_reading_chosen_steps_equals_indexing(layers, read_from):
+    torch.manual_seed(0)
+    config = ModelConfig(width=8, layers=layers, options={"n_blocks": 2, "block_size": 2})
+    model = Tagger(config, vocab=5, classes=3)
+    tokens = torch.randint(5, (4, 9))
+    chosen = torch.rand(4, 9 - read_from) < 0.3
+    ours, _ = model(tokens, read_from=read_from, read_at=chosen)
+    expected = model(tokens)[0][:, read_from:][chosen]
+    torch.testing.assert_close(ours, expected)
+    weights = list(model.parameters())
+    target = torch.randn_like(ours)
+    for a, b in zip(
+        torch.autograd.grad((ours * target).sum(), weights),
+        torch.autograd.grad((expected * target).sum(), weights),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize(
     ("mixer", "options"),
     [

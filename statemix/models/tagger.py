@@ -10,7 +10,7 @@ The model has no positional encoding; order is visible only through the mixer.
 from typing import Any, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from statemix.config.model import ModelConfig
@@ -36,11 +36,19 @@ class Block(nn.Module):
         self.channel = build_channel_mixer(config.channel_mixer, config.width)
 
     def forward(
-        self, x: Tensor | Lookup, state: Any = None, read_from: int = 0
+        self,
+        x: Tensor | Lookup,
+        state: Any = None,
+        read_from: int = 0,
+        read_at: Tensor | None = None,
     ) -> tuple[Tensor, Any]:
-        """The outputs of the steps `read_from` .. T − 1, and the state after the last."""
+        """The outputs of the steps `read_from` .. T − 1, and the state after the last.
+
+        With `read_at` (B, T − read_from), only the N outputs where it is True: (N, d).
+        """
         y, state = mix(self.mixer, map_rows(self.mixer_norm, x), state, read_from)
         x = gather(steps_from(x, read_from)) + y
+        x = x if read_at is None else x[read_at]
         return x + self.channel(self.channel_norm(x)), state
 
     def step(self, x_t: Tensor, state: Any = None) -> tuple[Tensor, Any]:
@@ -64,11 +72,18 @@ class Tagger(nn.Module):
         self.head = make_linear(config.width, classes)
 
     def forward(
-        self, tokens: Int[Tensor, "B T"], states: States | None = None, *, read_from: int = 0
-    ) -> tuple[Float[Tensor, "B T_read classes"], States]:
+        self,
+        tokens: Int[Tensor, "B T"],
+        states: States | None = None,
+        *,
+        read_from: int = 0,
+        read_at: Bool[Tensor, "B T_read"] | None = None,
+    ) -> tuple[Float[Tensor, "*read classes"], States]:
         """Logits of the steps `read_from` .. T − 1, and the states after the last step.
 
-        With `states`, a sequence continues without a BOS token.
+        With `states`, a sequence continues without a BOS token. With `read_at`, the logits are
+        those of the N steps where it is True, (N, classes): nothing is computed at the others
+        above the last mixer.
         """
         check_tokens("tokens", tokens, "(B, T)", self.embedding)
         begins = self.config.bos and states is None
@@ -79,8 +94,9 @@ class Tagger(nn.Module):
         states = states or [None] * len(self.blocks)
         starts = [0] * (len(self.blocks) - 1) + [read_from + begins]  # only the last block's output
         after = []
-        for block, state, start in zip(self.blocks, states, starts, strict=True):
-            x, state = block(x, state, start)  # noqa: PLW2901
+        chosen = [None] * (len(self.blocks) - 1) + [read_at]
+        for block, state, start, at in zip(self.blocks, states, starts, chosen, strict=True):
+            x, state = block(x, state, start, at)  # noqa: PLW2901
             after.append(state)
         return self.head(self.norm(x)), after
 

@@ -182,7 +182,10 @@ _FIGURES: dict[str, tuple[str, _Draw]] = {
     "fig_selectivity_parameters": ("fig_selectivity", _by_parameters),
     "fig_mad": ("table_mad", _by_size),
     "fig_groups": ("table_groups", _by_size),
-    "fig_chomsky": ("table_chomsky", _by_size),
+    "fig_chomsky": (
+        "table_chomsky",
+        _where(lambda place: "length" not in place.column, _by_size),
+    ),
     "fig_scaling": ("fig_scaling", _by_states),
     "fig_sample_efficiency": ("fig_sample_efficiency", _by_examples),
     "fig_length": ("fig_length", _by_length),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from statemix.config.task import RunConfig
-from statemix.paper import SEQUENCES, WIDTH, PaperValue
+from statemix.paper import SEQUENCES, WIDTH, PaperValue, bdlru, hlru
 from statemix.sweep import Cell, Choice, Entry, Ledger, choose, load_scales
 from statemix.sweep.select import setting_of
 
@@ -104,11 +104,21 @@ def gather(experiments: Iterable[Path], ledger: Ledger) -> tuple[list[Place], li
         by_place: dict[tuple[str, str], list[Cell]] = defaultdict(list)
         for cell in _cells_of(path, done):
             by_place[cell.row, cell.column].append(cell)
+        _share_order_one(by_place)
         places += [
             _make_place(path.stem, row, column, cells, done)
             for (row, column), cells in by_place.items()
         ]
     return places, complaints
+
+
+def _share_order_one(by_place: dict[tuple[str, str], list[Cell]]) -> None:
+    """Give an H-LRU of order 1 and a BD-LRU of block size 1, the same layer, each other's cells."""
+    if any(row.startswith("H-LRU") for row, _ in by_place):
+        one, other = bdlru(1), hlru(1)
+        for column in dict.fromkeys(c for row, c in by_place if row in (one, other)):
+            both = [*by_place.get((one, column), []), *by_place.get((other, column), [])]
+            by_place[one, column] = by_place[other, column] = both
 
 
 def _cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:

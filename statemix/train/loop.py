@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from statemix.config.task import RunConfig
 from statemix.files.writing import write_atomically
+from statemix.models.tagger import Tagger
 from statemix.optim import scheduled_rate, set_learning_rate, warmup_decay
 from statemix.proof import Proof, prove, write_proof
 from statemix.runs.layout import CERTIFICATES, CHECKPOINT, CONFIG, METRICS, RESULT
@@ -134,10 +135,10 @@ def train_step(run: Run) -> tuple[float, float, float]:
         )
     set_learning_rate(run.optimiser, learning_rate(run.config, run.counters))
     first = first_scored(targets)
-    logits, _ = run.model(inputs, read_from=first)
-    targets = targets[:, first:]
     scored = scored[:, first:]
-    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
+    asked = targets[:, first:][scored]
+    logits = _logits_at(run.model, inputs, first, scored)
+    loss = F.cross_entropy(logits, asked)
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()
     if run.config.clip > 0:
@@ -148,8 +149,16 @@ def train_step(run: Run) -> tuple[float, float, float]:
             f"The loss of run {run.config.id} is {loss.item()} at step {run.counters.step}. "
             "Lower the learning rate, or clip the gradient."
         )
-    right = (logits.detach().argmax(-1) == targets) & scored
+    right = scored.clone()
+    right[scored] = logits.detach().argmax(-1) == asked
     return loss.item(), _mean(right, scored), _mean(right[:, -1], scored[:, -1])
+
+
+def _logits_at(model: nn.Module, inputs: Tensor, first: int, scored: Tensor) -> Tensor:
+    """Logits (N, classes) of the N steps that are scored, among those from `first` on."""
+    at = {"read_at": scored} if isinstance(model, Tagger) else {}
+    logits: Tensor = model(inputs, read_from=first, **at)[0]
+    return logits if at else logits[scored]
 
 
 def _mean(right: Tensor, scored: Tensor) -> float:
