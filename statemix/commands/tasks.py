@@ -35,7 +35,7 @@ class Tasks:
     dot: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Print the smallest automaton of this task in the DOT language of Graphviz instead."""
     task_options: tuple[str, ...] = ()
-    """Options of the tasks, as key=value; docs/reference/suite.md lists them."""
+    """Options of the tasks, as key=value; docs/reference/tasks.md lists them."""
     files: tuple[Path, ...] = ()
     """Python files to import first, which register your own tasks."""
 

@@ -59,9 +59,9 @@ class _TrainOptions:
     block_size: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 4)")] = None
     """Block size m of bdlru, or order m of hlru."""
     options: tuple[str, ...] = ()
-    """More options of the mixer, as key=value; docs/reference/suite.md lists them."""
+    """More options of the mixer, as key=value; docs/reference/mixers.md lists them."""
     task_options: tuple[str, ...] = ()
-    """Options of the task, as key=value; docs/reference/suite.md lists them."""
+    """Options of the task, as key=value; docs/reference/tasks.md lists them."""
     threads: int = 1
     """Number of threads that torch may use."""
     runs: Path = Path("runs")
@@ -163,7 +163,7 @@ Train: Any = make_dataclass(
 
     Tasks: compress, copy, recall, groups such as s5, a5, d6 and z60, parity, even_pairs, cycle_nav,
     mod_arith, mod_arith_brackets, flip_flop, ... `statemix tasks` lists them, and
-    docs/reference/suite.md describes them.
+    docs/reference/tasks.md describes them.
 
     Examples: `statemix train s3 --block-size 3`, `statemix train parity --block-size 2`,
     `statemix train recall --blocks 64 --optimiser muon --batch 32`,

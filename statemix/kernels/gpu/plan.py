@@ -2,7 +2,7 @@
 
 One warp processes a tile of lanes along a sequence and reads a few steps ahead. If there are too
 few warps to occupy the multiprocessors, sequences are split into chunks. The constants are derived
-from byte and instruction counts (docs/explanation/gpu.md), not from measurements.
+from byte and instruction counts (docs/explanation/gpu-estimates.md), not from measurements.
 """
 
 import math
