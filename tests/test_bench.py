@@ -12,6 +12,7 @@ from statemix.bench.measure import Contest, Row, hold
 from statemix.cli import main
 from statemix.commands.bench import ANYWHERE, RIVALS
 from statemix.kernels.cpu.library import Missing, load
+from statemix.report.throughput import number_of, throughput_figure, tokens_per_second
 
 SMALL = [
     "--batch",
@@ -129,20 +130,16 @@ def test_throughput_figure(tmp_path, monkeypatch):
     assert {"bdlru-m16", "hlru-m4", "lstm", "mamba2", "deltanet"} <= {
         row["entrant"] for row in rows
     }
-    figure = pytest.importorskip(
-        "statemix.report.throughput",
-        reason="matplotlib is only in the extras `plot` and `dev`",
-        exc_type=ImportError,
-    )
-    assert [path.name for path in figure.draw_throughput(tmp_path, tmp_path)] == [
-        "fig_throughput.svg",
-        "fig_throughput.pdf",
-    ]
-    assert figure.tokens_per_second(
+    drawn = throughput_figure(tmp_path)
+    assert [len(chart.series) for chart in drawn.charts] == [4, 5, 1]
+    assert "LSTM, torch's kernel" in drawn.charts[2].alt
+    assert "Mamba-2, plain torch" in drawn.charts[2].alt
+    assert throughput_figure(tmp_path / "none") is None
+    assert tokens_per_second(
         {"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}
     ) == pytest.approx(4000)
     with pytest.raises(ValueError, match="must contain 'T = <number>'"):
-        figure.number_of("T", "B = 1")
+        number_of("T", "B = 1")
 
 
 def test_models_of_the_training_step_are_the_same_model():

@@ -3,21 +3,24 @@
 import csv
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from browser import CONTRAST, FAULTS, Browser
 
 import statemix
 from statemix.cli import main
-from statemix.commands.views.report import find_experiments, update_documents
+from statemix.commands.views.report import collect, find_experiments, update_documents
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, mixer_of, read_values, with_row
+from statemix.report.figures import make_figures
 from statemix.report.gather import Neighbour, gather, neighbours
-from statemix.report.language import PANELS, read_language
+from statemix.report.language import PANELS, language_figure, read_language
+from statemix.report.page import write_report_page
 from statemix.report.tables import coverage, facts, furthest, grids, latex, markdown
+from statemix.report.throughput import throughput_figure
 from statemix.sweep import Cell, Entry, Ledger, load_places
 from statemix.sweep.ledger import make_entry
 from statemix.train import RunConfig
@@ -54,6 +57,7 @@ def entry(config, validation, test, **measured):
         "test": accuracy(test),
         "parameters": 1234,
         "cpu_seconds": 2.5,
+        "steps": 100,
     } | measured
     return Entry(
         config.id, "done", json.loads(config.to_json()), result, None, "abc123", "a machine"
@@ -191,80 +195,116 @@ def test_rows():
 
 
 ACTIONS = """
-<script>
 const seen = {};
-const send = (node, kind) => node.dispatchEvent(new MouseEvent(kind, {bubbles: true}));
+const send = (node, kind) => node.dispatchEvent(new PointerEvent(kind, {bubbles: true}));
 const change = (id, value, kind) => { $(id).value = value; $(id).dispatchEvent(new Event(kind)); };
-seen.points = document.querySelectorAll(".point").length;
+const dots = (id) => document.querySelectorAll(`#${id} .hit`);
+change("experiment", "Products of permutations", "change");
+change("column", "S3, 10,000 sequences", "input");
+seen.points = dots("plot").length;
 seen.missing = $("missing").textContent;
-send(document.querySelector(".point"), "mouseenter");
+send(dots("plot")[0], "pointerover");
 seen.tip = [$("tip").style.display, $("tip").textContent];
-send(document.querySelector(".point"), "mouseleave");
+send(document.body, "pointerover");
 seen.hidden = $("tip").style.display;
-change("column", "S4-50k", "input");
-seen.other = document.querySelectorAll(".point").length;
+seen.table = $("cells").textContent;
+change("column", "S4, 50,000 sequences", "input");
+seen.other = dots("plot").length;
 change("largest", 1, "input");
 seen.rows = $("cells").rows.length;
-change("spectrum", "BD-LRU m2", "input");
-seen.first = [document.querySelectorAll(".eigenvalue").length, $("time-text").textContent];
-change("time", 1, "input");
-seen.second = [document.querySelectorAll(".eigenvalue").length, $("time-text").textContent];
-document.body.innerHTML = "<pre id=seen>" + JSON.stringify(seen) + "</pre>";
-</script></html>
+change("plane-model", "BD-LRU, m = 2", "input");
+const values = () => document.querySelectorAll("#plane .eigenvalue").length;
+seen.first = [values(), $("plane-name").textContent];
+change("plane-step", 1, "input");
+seen.second = [values(), $("plane-name").textContent];
+const details = document.querySelector("figure > details");
+details.open = true;
+details.dispatchEvent(new Event("toggle"));
+seen.numbers = details.textContent;
+return seen;
 """
 
 
-def test_page_in_a_browser(clone, monkeypatch):
-    """Select, hover, and step through time; the page fetches nothing."""
-    browser = (
-        shutil.which("chromium")
-        or shutil.which("chromium-browser")
-        or shutil.which("google-chrome")
-    )
-    if browser is None:
-        pytest.skip("no Chromium or Chrome on this machine")
-    monkeypatch.chdir(clone)
-    from statemix.commands.views.report import collect
-    from statemix.report.page import write_report_page
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    window = Browser(tmp_path_factory.mktemp("profile"))
+    yield window
+    window.close()
 
+
+def page_of(clone):
+    """The report of the small ledger."""
     places, found = collect(clone / "experiments", clone / "results" / "ledger.jsonl")
-    write_report_page(clone / "page.html", places, found, "a </script> summary", [])
-    page = (clone / "page.html").read_text()
-    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
-    (clone / "page.html").write_text(page.removesuffix("</html>") + ACTIONS)
-    command = [
-        browser,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--user-data-dir={clone / 'profile'}",
-        "--dump-dom",
-    ]
-    ran = subprocess.run(
-        [*command, (clone / "page.html").as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert '<pre id="seen">' in ran.stdout
-    seen = json.loads(
-        ran.stdout.split('<pre id="seen">')[1]
-        .split("</pre>")[0]
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-    )
-    assert seen["points"] == 2
-    assert seen["missing"] == "9 of 15 cells have not been run yet."
+    write_report_page(clone / "page.html", places, found, make_figures(places))
+    return clone / "page.html"
+
+
+def test_page_in_a_browser(clone, browser):
+    """Select, point at a number, step through time, and open the numbers of a figure."""
+    page = page_of(clone)
+    assert "http" not in page.read_text().replace("http://www.w3.org/2000/svg", "")
+    browser.look(page, 1280)
+    seen = browser.run(ACTIONS)
+    assert browser.messages() == []
+    assert seen["points"] == 2 + 3  # two of ours, three of the paper's
+    assert seen["missing"] == "9 of the experiment's 15 cells have not been run yet."
     assert seen["tip"][0] == "block"
-    assert "BD-LRU m1, S3-10k" in seen["tip"][1]
-    assert "paper: 0.560" in seen["tip"][1]
+    assert "BD-LRU, plain\nmodel: m = 1\naccuracy: 0.7 (0.6293 to 0.7707)" in seen["tip"][1]
+    assert "n = 2, best 0.750" in seen["tip"][1]
     assert "abc123" in seen["tip"][1]
+    assert "BD-LRU, m = 1plain0.700 ± 0.071 n 20.560+0.140" in seen["table"]
     assert seen["hidden"] == "none"
-    assert seen["other"] == 1
+    assert seen["other"] == 1 + 3
     assert seen["rows"] == 2
     assert seen["first"] == [1, "the BOS token"]
-    assert seen["second"] == [2, "token 1 of 1"]
+    assert seen["second"] == [2, "token 1"]
+    assert "S3, 10,000 sequences" in seen["numbers"]
+    assert "0.7 (n = 2, best 0.750; plain)" in seen["numbers"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_the_report_is_readable(browser, report, width, scheme):
+    """The committed ledger: no clipped or covered text, a clean console, enough contrast."""
+    browser.look(report, width, scheme)
+    assert browser.run(FAULTS) == []
+    assert browser.messages() == []
+    ratio, where = browser.run(CONTRAST)
+    assert ratio >= 4.5, where
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The page of the committed ledger, with every figure."""
+    root = Path(__file__).parents[1]
+    ledger = root / "results" / "ledger.jsonl"
+    places, found = collect(root / "experiments", ledger)
+    figures = make_figures(places)
+    figures.append(throughput_figure(root / "results" / "bench"))
+    figures.append(language_figure(read_language(root / "experiments" / "lm_small.py", ledger)))
+    path = tmp_path_factory.mktemp("report") / "index.html"
+    write_report_page(path, places, found, figures)
+    return path
+
+
+def test_a_fault_is_found(browser, tmp_path):
+    """The check of a layout itself: each kind of fault is reported."""
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<!doctype html><main id=m><p style='width:2000px'>wide</p><svg width=100 height=50>"
+        "<text x=0 y=20>one</text><text x=5 y=22>two</text><text x=90 y=20>clipped</text>"
+        "<text x=0 y=45 font-size=6>tiny</text></svg><img src='data:,'>"
+        "<table><td style='max-width:1rem'>unbreakable</td></table>"
+        "<p style='color:#ccc;background:#fff'>pale</p></main>"
+    )
+    browser.look(page, 420)
+    faults = " ".join(browser.run(FAULTS))
+    for words in ("leaves the page", "no description", "overlap", "clipped leaves", "tiny is"):
+        assert words in faults
+    assert "no alternative text" in faults
+    assert "unbreakable is wider than its cell" in faults
+    assert browser.run(CONTRAST)[0] < 2
+    browser.messages()
 
 
 def test_documents_are_rendered_from_the_ledger(tmp_path):
@@ -484,10 +524,10 @@ def test_other_language_models_in_the_ledger_are_ignored(language):
 
 def test_the_page_does_not_need_matplotlib(clone, monkeypatch):
     monkeypatch.chdir(clone)
-    monkeypatch.setitem(sys.modules, "statemix.report.figures", None)
+    monkeypatch.setitem(sys.modules, "statemix.report.drawing", None)
     with pytest.raises(SystemExit, match="figures need matplotlib"):
         main(["report", "--out", "one"])
-    assert "<svg id=plot" in (clone / "one" / "index.html").read_text()
+    assert 'id="plot"' in (clone / "one" / "index.html").read_text()
 
 
 def test_report_draws_language_models(language, clone, monkeypatch):
@@ -497,8 +537,8 @@ def test_report_draws_language_models(language, clone, monkeypatch):
     assert (clone / "one" / "fig_language.pdf").read_bytes().startswith(b"%PDF")
     assert "| H-LRU m2 |" in (clone / "one" / "language.md").read_text()
     page = (clone / "one" / "index.html").read_text()
-    assert "Language models of about two million parameters" in page
-    assert "data:image/svg+xml;base64," in page
+    assert "Language models" in page
+    assert "n = 1 seeds" not in page
     assert "Throughput" not in page  # no throughput was measured
 
 

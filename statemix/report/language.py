@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from statemix.config.lm import LMRunConfig
+from statemix.pages import Axis, Chart, Figure, Point, Series
 from statemix.report.tables import markdown_table
 from statemix.sweep import Cell, Entry, Ledger, load_places
 
-__all__ = ["LANGUAGE", "PANELS", "LanguageRun", "draw_language", "read_language"]
+__all__ = ["LANGUAGE", "PANELS", "LanguageRun", "language_figure", "read_language"]
 
 LANGUAGE = "lm_small.py"  # the experiment
 _KINDS = {
@@ -176,66 +176,78 @@ PANELS: dict[str, Callable[[list[LanguageRun]], str]] = {
 }
 
 
-def draw_language(runs: list[LanguageRun], out: Path) -> list[Path]:
-    """Draw the three panels side by side, as SVG and PDF; nothing without runs."""
+def language_figure(runs: list[LanguageRun]) -> Figure | None:
+    """The three panels as charts; nothing without runs."""
     if not runs:
-        return []
-    from statemix.report.drawing import blank, save
+        return None
+    seeds = sorted({run.seeds for run in runs})
+    span = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    n = f"n = {span} {'seed' if seeds[-1] == 1 else 'seeds'} for each mean"
+    parameters = sorted(run.parameters for run in runs if run.panel == "a")
+    millions = f"{parameters[0] / 1e6:.2g} to {parameters[-1] / 1e6:.2g}" if parameters else "two"
+    return Figure(
+        "fig_language",
+        "Language models (the paper's figure on FineWeb)",
+        f"Models of {millions} million parameters (the paper's have 140 to 210 million), trained "
+        "on CPUs on a small corpus. Left: the best of several learning rates. Middle: BD-LRU "
+        f"of several widths at one rate. Right: perplexity beside speed. {n}; "
+        "bars: ± one standard deviation.",
+        (_sizes_chart(runs), _widths_chart(runs), _speeds_chart(runs)),
+    )
 
-    figure, (a, b, c) = blank(3, 15, 4.5)
-    _draw_sizes(a, runs)
-    _draw_widths(b, runs)
-    _draw_speeds(c, runs)
-    return save(figure, out, "fig_language")
+
+_PERPLEXITY = Axis("validation perplexity")
 
 
-def _draw_sizes(axis: Any, runs: list[LanguageRun]) -> None:
-    """Panel a: a curve for each of our layers, and a horizontal line for other mixers."""
+def _point(x: float, run: LanguageRun, words: str = "") -> Point:
+    """The mean with its deviation, and the learning rate."""
+    said = f"n = {run.seeds}, lr {run.lr:g}" + (f"; {words}" if words else "")
+    if run.seeds == 1:
+        return Point(x, run.perplexity, words=said)
+    return Point(x, run.perplexity, run.perplexity - run.spread, run.perplexity + run.spread, said)
+
+
+def _sizes_chart(runs: list[LanguageRun]) -> Chart:
+    """Panel a: a line for each of our layers by m, and a point for each other mixer."""
     best = _best_of_each(run for run in runs if run.panel == "a")
-    for mixer, style in (("bdlru", "-"), ("hlru", "--")):
-        points = sorted(
-            (run.m, run.perplexity, run.spread)
-            for run in best
-            if run.mixer == mixer and run.m is not None
-        )
+    sizes = sorted({run.m for run in best if run.m is not None})
+    others = [run for run in best if run.m is None]
+    series = []
+    for mixer in ("bdlru", "hlru"):
+        own = sorted((run for run in best if run.mixer == mixer), key=lambda run: run.m or 0)
+        points = tuple(_point(sizes.index(run.m), run) for run in own if run.m is not None)
         if points:
-            m, perplexity, spread = zip(*points, strict=True)
-            axis.errorbar(m, perplexity, spread, linestyle=style, capsize=2, label=_KINDS[mixer])
-    for i, run in enumerate(run for run in best if run.m is None):
-        axis.axhline(run.perplexity, color=f"C{i + 2}", linestyle=":", label=run.label)
-    axis.set(xlabel="block size or order m", ylabel="best validation perplexity", xscale="log")
-    ticks = sorted({run.m for run in best if run.m is not None})
-    axis.set_xticks(ticks, [str(m) for m in ticks])
-    axis.minorticks_off()
-    if best:
-        axis.legend(fontsize=7)
+            series.append(Series(_KINDS[mixer], points))
+    series += [
+        Series(run.label, (_point(len(sizes) + i, run),), line=False)
+        for i, run in enumerate(others)
+    ]
+    names = [*(f"m = {m}" for m in sizes), *(run.label for run in others)]
+    x = Axis("block size or order m, or another mixer", ticks=tuple(enumerate(names)))
+    return Chart("By block size", x, _PERPLEXITY, tuple(series))
 
 
-def _draw_widths(axis: Any, runs: list[LanguageRun]) -> None:
-    """Panel b: a curve for each m."""
+def _widths_chart(runs: list[LanguageRun]) -> Chart:
+    """Panel b: a line for each m."""
     shown = _with_widths(runs, {run.lr for run in runs if run.panel == "b"})
+    series = []
     for m in sorted({run.m for run in shown if run.m is not None}):
-        points = sorted(
-            (run.states, run.perplexity) for run in shown if run.m == m and run.states is not None
-        )
-        axis.plot(*zip(*points, strict=True), label=f"m = {m}")
-    axis.set(xlabel="states of a layer", ylabel="validation perplexity", xscale="log")
-    if shown:
-        axis.legend(fontsize=7)
+        own = sorted((run for run in shown if run.m == m), key=lambda run: run.states or 0)
+        points = tuple(_point(run.states, run) for run in own if run.states is not None)
+        series.append(Series(f"m = {m}", points))
+    ticks = tuple((n, f"{n:,}") for n in sorted({run.states for run in shown if run.states}))
+    x = Axis("states of a layer", log=True, ticks=ticks)
+    return Chart("By number of states", x, _PERPLEXITY, tuple(series))
 
 
-def _draw_speeds(axis: Any, runs: list[LanguageRun]) -> None:
-    """Panel c: a point for each model."""
+def _speeds_chart(runs: list[LanguageRun]) -> Chart:
+    """Panel c: a point for each model, on an axis that begins at zero."""
+    points: dict[str, list[Point]] = defaultdict(list)
     for run in _our_best(runs):
         speed = _speed_of(run.name, runs)
         if speed is not None:
-            axis.plot(
-                speed,
-                run.perplexity,
-                linestyle="",
-                fillstyle="full" if run.mixer == "bdlru" else "none",
-                label=run.label,
-            )
-    axis.set(xlabel="tokens per CPU second", ylabel="best validation perplexity")
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(fontsize=7)
+            points[run.mixer].append(_point(speed, run, run.label))
+    fastest = max((point.x for own in points.values() for point in own), default=1.0)
+    series = [Series(_KINDS[mixer], tuple(own), line=False) for mixer, own in points.items()]
+    x = Axis("tokens per CPU second in training", low=0, high=1.1 * fastest)
+    return Chart("By speed", x, _PERPLEXITY, tuple(series))

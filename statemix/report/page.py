@@ -1,113 +1,101 @@
 """The report as one interactive page, a single file that needs no network.
 
-Readers choose an experiment, models and block sizes, hover over points, and step through time.
+It opens with the paper's main tables and its figure 1. Readers then choose an experiment and a
+task, look up every run, and step through eigenvalues by time.
 """
 
-import base64
-import html
-import json
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from statemix.files.writing import write_atomically
+from statemix.pages import Figure, make_document, note, section, show_figure
 from statemix.report.gather import Measured, Neighbour, Place, result_of
+from statemix.report.headline import facts_table, main_tables
+from statemix.report.names import EXPERIMENTS, kind_of, plain_column, plain_row, size_of
+from statemix.report.spectra import planes_of
+from statemix.report.tables import agreement
 
 __all__ = ["write_report_page"]
 
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1b1e23; background: #fff }
-.controls { display: flex; flex-wrap: wrap; gap: .6rem 1.4rem; align-items: center; margin: 1rem 0 }
-.controls label { white-space: nowrap }
-table { border-collapse: collapse }
-th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums }
-td.solved { font-weight: 600; color: #1c7a3a } td.missing { color: #8a8a8a }
-svg { display: block; max-width: 100% } svg text { font: 12px system-ui, sans-serif }
-.point, .eigenvalue { cursor: pointer }
-#legend { display: flex; flex-wrap: wrap; gap: .1rem 1.4rem; font-size: .85rem }
-#legend svg { display: inline; margin-right: .4rem }
-#tip { position: absolute; display: none; background: #1b1e23; color: #fff; padding: .4rem .7rem;
-       border-radius: 4px; font-size: .8rem; white-space: pre; pointer-events: none }
-p.note { color: #555 } .wide { overflow-x: auto }
+_FIRST = ("fig_cost", "fig_best")  # the paper's figure 1
+_OWN_SECTION = "fig_eigenvalues"  # shown step by step instead
+_EXPLORER = """
+<div class="controls"><label>experiment <select id="experiment"></select></label>
+<label>task <select id="column"></select></label></div>
+<div class="controls"><span id="kinds" class="kinds"></span>
+<label>m up to <input id="largest" type="range" min="1" step="1"></label>
+<output id="largest-text"></output></div>
+<div id="plot" class="panel"></div><p id="missing" class="note"></p><table id="cells"></table>
 """
-
-_BODY = """
-<h1>statemix: the paper's numbers and ours</h1>
-<p>{summary}</p>
-<p class=note>Dots show the mean over seeds, bars the standard deviation, and dashed rings
-the paper's values. The table shows the same means,
-and the paper's value in brackets. Hover over a dot or a cell to see every run with its seed,
-learning rate, CPU time and commit.</p>
-<div class=controls><label>experiment <select id=experiment></select></label>
-<label>task <select id=column></select></label>
-<span id=kinds></span>
-<label>m up to <input id=largest type=range min=1 step=1> <span id=largest-text></span></label>
-</div>
-<svg id=plot viewBox="0 0 720 410" width=720 role=img aria-label="accuracy by block size"></svg>
-<div id=legend></div>
-<p id=missing class=note></p><div class=wide><table id=cells></table></div>
-<section id=spectra><h2>Eigenvalues of trained transitions on S5</h2>
-<div class=controls><label>model <select id=spectrum></select></label>
-<label>time <input id=time type=range min=0 max=15 value=0></label><span id=time-text></span></div>
-<svg id=plane viewBox="0 0 320 320" width=320 role=img
-aria-label="eigenvalues on the complex plane"></svg>
-<p id=shares class=note></p></section>
-{pictures}
-<div id=tip></div>
+_PLANE = """
+<div class="controls"><label>model <select id="plane-model"></select></label>
+<label>time <input id="plane-step" type="range" min="0" value="0"></label>
+<output id="plane-name"></output></div>
+<svg id="plane" viewBox="0 0 320 320" width="320" height="320" role="img"></svg>
+<p id="plane-words" class="note"></p>
 """
-_PICTURES = {
-    "fig_throughput": "Throughput on a CPU",
-    "fig_language": "Language models of about two million parameters",
-}
+_READING = (
+    "Each number is a mean over seeds, with its standard deviation and the number n of seeds; the "
+    "recipe is the one that validates best. The paper's number is the best of fifteen runs, chosen "
+    "on the test set; on small screens it is in brackets. Green: within .05 of the paper or above. "
+    "Point at a number, or focus it, to see the best seed and the recipe. Most runs here have a "
+    "fraction of the paper's training."
+)
 
 
 def write_report_page(
-    path: Path, places: list[Place], neighbours: list[Neighbour], summary: str, drawn: list[Path]
+    path: Path, places: list[Place], found: list[Neighbour], figures: list[Figure]
 ) -> None:
-    """Write the page, with the `drawn` figures whose numbers are not in the ledger."""
-    paper = {(n.paper.table, n.paper.row, n.paper.column): n.paper.accuracy for n in neighbours}
-    data = {
-        "places": [
-            _as_data(place, paper.get((place.experiment, place.row, place.column)))
-            for place in places
-        ],
-        "spectra": [spectrum for place in places if (spectrum := _spectrum_of(place)) is not None],
-    }
-    script = resources.files("statemix.report").joinpath("page.js").read_text()
-    safe = json.dumps(data, separators=(",", ":"), sort_keys=True).replace("</", "<\\/")
-    body = _BODY.format(summary=html.escape(summary), pictures=_pictures(drawn))
-    document = (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>statemix: report</title>'
-        f"<style>{_STYLE}</style>{body}"
-        f"<script>const DATA = {safe};\n{script}</script></html>"
+    """Write the page, with `figures` in their order after the paper's figure 1."""
+    data = {"places": _explored(places, found), "planes": planes_of(places)}
+    script = resources.files("statemix.report").joinpath("explore.js").read_text(encoding="utf-8")
+    body = _body(found, figures, bool(data["planes"]))
+    document = make_document(
+        "statemix: the paper's numbers and ours", body, figures, data, ("plane.js",), script
     )
     write_atomically(path, document.encode())
 
 
-def _pictures(drawn: list[Path]) -> str:
-    """The drawn figures as embedded images, each under its title."""
-    shown = []
-    for path in drawn:
-        if path.suffix == ".svg" and path.stem in _PICTURES:
-            title = _PICTURES[path.stem]
-            source = f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"
-            shown.append(f'<h2>{title}</h2><img alt="{title}" width="100%" src="{source}">')
-    return "\n".join(shown)
+def _body(found: list[Neighbour], figures: list[Figure], has_planes: bool) -> str:
+    first = "".join(show_figure(figure) for figure in figures if figure.name in _FIRST)
+    rest = [figure for figure in figures if figure.name not in (*_FIRST, _OWN_SECTION)]
+    parts = [
+        "<h1>The paper's numbers and ours</h1>",
+        f'<p class="lead">{agreement(found)}</p>',
+        note(_READING),
+        main_tables(found),
+        section("Accuracy, operations and block size", first) if first else "",
+        section("What the numbers rest on", facts_table(found)),
+        section("Every run", note("Choose an experiment and a task.") + _EXPLORER),
+        section("Eigenvalues of trained transitions on S5", _PLANE) if has_planes else "",
+        section("All figures", "".join(map(show_figure, rest))) if rest else "",
+    ]
+    return "".join(parts)
 
 
-def _as_data(place: Place, paper: float | None) -> dict[str, Any]:
-    best = place.best
-    return {
-        "experiment": place.experiment,
-        "row": place.row,
-        "column": place.column,
-        "planned": place.planned,
-        "paper": paper,
-        "accuracy": None if best is None else best.choice.mean,
-        "measured": [_runs_of(measured) for measured in place.measured],
-    }
+def _explored(places: list[Place], found: list[Neighbour]) -> list[dict[str, Any]]:
+    """The places of all experiments with their runs, as the script reads them."""
+    paper = {(n.paper.table, n.paper.row, n.paper.column): n.paper.accuracy for n in found}
+    return [
+        {
+            "experiment": EXPERIMENTS.get(place.experiment, place.experiment),
+            "row": plain_row(place.row),
+            "kind": plain_row(kind_of(place.row)),
+            "m": size_of(place.row),
+            "column": plain_column(place.column),
+            "planned": place.planned,
+            "paper": paper.get((place.experiment, place.row, place.column)),
+            "measured": [_runs_of(measured) for measured in place.measured],
+        }
+        for place in sorted(places, key=_order)
+    ]
+
+
+def _order(place: Place) -> int:
+    """The paper's tables first, then the other experiments in the order of their names' table."""
+    names = list(EXPERIMENTS)
+    return names.index(place.experiment) if place.experiment in names else len(names)
 
 
 def _runs_of(measured: Measured) -> dict[str, Any]:
@@ -125,20 +113,7 @@ def _runs_of(measured: Measured) -> dict[str, Any]:
         "recipe": measured.recipe,
         "mean": measured.choice.mean,
         "deviation": measured.choice.deviation,
+        "best": measured.choice.best,
         "parameters": result_of(measured.chosen)["parameters"],
         "runs": runs,
-    }
-
-
-def _spectrum_of(place: Place) -> dict[str, Any] | None:
-    """The eigenvalues that an experiment measured, or None if it measured none."""
-    measured = place.best and result_of(place.best.chosen).get("measured", {})
-    if not measured or "eigenvalues" not in measured:
-        return None
-    bos = place.best is not None and place.best.chosen.config["model"]["bos"]
-    return {
-        "row": place.row,
-        "bos": bos,
-        "steps": measured["eigenvalues"],
-        **{share: measured[share] for share in ("negative", "complex")},
     }

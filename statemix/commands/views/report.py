@@ -8,10 +8,12 @@ from statemix.extras import install_command
 from statemix.files.writing import write_atomically
 from statemix.paper import read_values
 from statemix.report.documents import update_document
+from statemix.report.figures import make_figures
 from statemix.report.gather import Neighbour, Place, gather, neighbours
-from statemix.report.language import LANGUAGE, PANELS, draw_language, read_language
+from statemix.report.language import LANGUAGE, PANELS, language_figure, read_language
 from statemix.report.page import write_report_page
 from statemix.report.tables import agreement, comma_separated, coverage, grids, latex, markdown
+from statemix.report.throughput import throughput_figure
 from statemix.sweep import Ledger
 
 __all__ = ["collect", "find_experiments", "print_coverage", "update_documents", "write_report"]
@@ -71,16 +73,15 @@ def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> Non
             out / "language.md", "\n".join(panel(runs) for panel in PANELS.values()).encode()
         )
     write_atomically(out / "values.csv", comma_separated(found).encode())
-    summary = agreement(found)
+    figures = make_figures(places)
+    figures += [each for each in (throughput_figure(bench), language_figure(runs)) if each]
+    write_report_page(out / "index.html", places, found, figures)
     try:
-        from statemix.report.figures import draw_figures
-        from statemix.report.throughput import draw_throughput
+        from statemix.report.drawing import save_figure
     except ImportError as error:
-        write_report_page(out / "index.html", places, found, summary, [])
         raise SystemExit(
             f"statemix: figures need matplotlib. Install it with: {install_command('plot')}"
         ) from error
-    drawn = draw_figures(places, out) + draw_throughput(bench, out) + draw_language(runs, out)
-    write_report_page(out / "index.html", places, found, summary, drawn)
+    drawn = [path for figure in figures for path in save_figure(figure, out)]
     print(f"{len(grids(found))} tables, {len(drawn)} figures and index.html are in {out}.")
-    print(summary)
+    print(agreement(found))
