@@ -2,12 +2,14 @@
 
 A cell of the paper is the mean over four configurations: one with vocabulary 16, length 64 and
 20,000 sequences, and three that change one of these to 32, 128 and 10,000. Laptop scale: the
-fourth configuration alone (10,000 sequences), width 64, 128 states (256 for recall), 10 epochs.
-Paper scale: all four.
+fourth configuration alone (10,000 sequences), width 64, 128 states (256 for recall), 10 epochs. The
+recipes `mad preset` are the paper's configurations with `statemix train --preset mad`, width 128:
+the first for every row, the others for some. Paper scale: all four.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from statemix.models import ModelConfig
 from statemix.paper import BASELINES, bdlru, block_sizes, hlru, published_runs, with_row
@@ -16,10 +18,14 @@ from statemix.train import RunConfig, mad_preset
 
 COLUMNS = ("recall", "copy", "compress")
 STATES = {"recall": 256, "copy": 128, "compress": 128}
-CONFIGURATIONS = ((16, 64, 20_000), (32, 64, 20_000), (16, 128, 20_000), (16, 64, 10_000))
+Configuration = tuple[int, int, int]  # size of the vocabulary, length, training sequences
+FIRST_OF_FOUR = (16, 64, 20_000)
+CONFIGURATIONS = (FIRST_OF_FOUR, (32, 64, 20_000), (16, 128, 20_000), (16, 64, 10_000))
 FIRST = [*(bdlru(m) for m in (1, 2, 4, 8)), *BASELINES, *(hlru(m) for m in (1, 2, 4, 8))]
 AS_MAD = {"copy": {"placement": "mad"}, "recall": {"last_key": "distinct"}}
 UNITS = [*(bdlru(m) for m in (4, 2, 8, 16, 1)), *(hlru(m) for m in (4, 2, 8, 16))]
+MORE = [*(name(m) for m in (3, 6, 5) for name in (bdlru, hlru)), *BASELINES[1:]]
+EXTENDED = [*(bdlru(m) for m in (4, 1, 2, 8)), hlru(2), hlru(4), "LSTM"]
 REST = [*(bdlru(m) for m in (3, 5, 6, 16)), *(hlru(m) for m in (3, 5, 6, 16))]
 
 
@@ -33,12 +39,28 @@ def preset_states(row: str, column: str) -> int:
     return channels * int(size) if kind == "H-LRU" else 256 if kind == "LSTM" else 512
 
 
-def preset(row: str, column: str, seed: int) -> Cell:
-    """The first of the four configurations with `mad_preset`: width 128."""
+def preset(row: str, column: str, seed: int, configuration: Configuration = FIRST_OF_FOUR) -> Cell:
+    """One of the four configurations with `mad_preset`: width 128."""
+    vocab, length, examples = configuration
     model = with_row(ModelConfig(), row, preset_states(row, column))
-    options = AS_MAD.get(column, {})
-    config = mad_preset(RunConfig(column, model, task_options=options, length=64, seed=seed))
-    return Cell(row, column, "mad preset, vocabulary 16, length 64, 20000 sequences", config)
+    if row in BASELINES[2:]:
+        model = replace(model, options={**model.options, "form": "fla"})
+    options = AS_MAD.get(column, {}) | ({} if vocab == 16 else {"vocab": vocab})
+    config = mad_preset(RunConfig(column, model, task_options=options, length=length, seed=seed))
+    epochs = -(-config.max_steps * config.batch // examples)
+    name = f"mad preset, vocabulary {vocab}, length {length}, {examples} sequences"
+    return Cell(row, column, name, replace(config, train_examples=examples, epochs=epochs))
+
+
+def with_presets() -> Iterator[Cell]:
+    """Three seeds of the first configuration, then the others, then rows outside the main table."""
+    seeds = range(3)
+    for seed, row in product(seeds, (*UNITS, "LSTM")):
+        yield from (preset(row, column, seed) for column in COLUMNS)
+    for configuration, row, column in product(CONFIGURATIONS[1:], EXTENDED, COLUMNS):
+        yield preset(row, column, 0, configuration)
+    for seed, row, column in product(seeds, MORE, COLUMNS):
+        yield preset(row, column, seed)
 
 
 def laptop(row: str, column: str, seed: int) -> Cell:
@@ -96,9 +118,7 @@ def cells(scale: str) -> Iterator[Cell]:
     """The rows of the paper's main table come first."""
     assert len(FIRST + REST) == len(BASELINES) + 2 * len(block_sizes)
     if scale != "paper":
-        for seed in range(3):
-            for row in (*UNITS, "LSTM"):
-                yield from (preset(row, column, seed) for column in COLUMNS)
+        yield from with_presets()
     for rows in (FIRST, REST):
         for row in rows:
             for column in COLUMNS:

@@ -70,7 +70,7 @@ _FIGURES = {
     ),
     "fig_chomsky": _Plan(
         "Regular languages and modular arithmetic by m",
-        "Accuracy at 40 tokens (39 for arithmetic), the longest in training.",
+        "Accuracy on words of 1 to 40 letters, the lengths of training.",
         ("table_chomsky",),
         by_size,
         wanted=lambda place: "length" not in place.column,
