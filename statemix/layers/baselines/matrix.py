@@ -53,6 +53,8 @@ def matrix_scan(
             f"The state must have the shape {expected} for a batch of {B}, got {tuple(S.shape)}."
         )
     S = v.new_zeros(expected) if S is None else S.to(dtype)
+    if T == 0:
+        return v.to(given), S
     if real is not None:
         keep = real[..., None]
         log_decay = torch.where(keep, log_decay, torch.zeros_like(log_decay))
@@ -60,13 +62,15 @@ def matrix_scan(
         v = torch.where(keep[..., None], v, torch.zeros_like(v))
     outputs = []
     with without_autocast(v.device):
-        for a in range(0, T, CHUNK):
-            part = slice(a, a + CHUNK)
-            q_, k_, v_, decay = (x[:, part].transpose(1, 2) for x in (q, k, v, log_decay))
-            beta_ = None if beta is None else beta[:, part].transpose(1, 2)
-            o, S = _matrix_chunk(q_, k_, v_, beta_, decay, S)
+        # The gradient of a split is one concatenation; that of a slice has the length of the whole.
+        inputs = [x.split(CHUNK, 1) for x in (q, k, v, log_decay)]
+        betas = [None] * len(inputs[0]) if beta is None else beta.split(CHUNK, 1)
+        for beta_, *part in zip(betas, *inputs, strict=True):
+            q_, k_, v_, decay = (x.transpose(1, 2) for x in part)
+            step_sizes = None if beta_ is None else beta_.transpose(1, 2)
+            o, S = _matrix_chunk(q_, k_, v_, step_sizes, decay, S)
             outputs.append(o.transpose(1, 2))
-    return (torch.cat(outputs, 1) if outputs else torch.zeros_like(v)).to(given), S
+    return torch.cat(outputs, 1).to(given), S
 
 
 def _matrix_chunk(

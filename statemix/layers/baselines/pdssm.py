@@ -121,8 +121,9 @@ def _select_loop(
 ) -> tuple[Float[Tensor, "B T N 2"], Float[Tensor, "B N 2"]]:
     """The states h[t] = λ[t] ⊙ (P[t] h[t-1]) + b[t] of all steps, and the last one."""
     states = []
-    for t in range(P.shape[1]):
-        moved = _times(factor[:, t], P[:, t] @ h) + b[:, t]
+    steps = zip(P.unbind(1), factor.unbind(1), b.unbind(1), strict=True)
+    for t, (P_t, factor_t, b_t) in enumerate(steps):
+        moved = _times(factor_t, P_t @ h) + b_t
         h = moved if real is None else torch.where(real[:, t, None, None], moved, h)
         states.append(h)
     return torch.stack(states, 1), h

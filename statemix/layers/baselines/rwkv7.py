@@ -171,9 +171,9 @@ def diagonal_plus_rank_one_scan(
     outputs = []
     S = S.to(dtype)
     with without_autocast(v.device):
-        for start in range(0, r.shape[1], CHUNK):
-            part = [x[:, start : start + CHUNK].transpose(1, 2) for x in inputs]
-            o, S = _chunk(part, S)
+        # The gradient of a split is one concatenation; that of a slice has the length of the whole.
+        for part in zip(*(x.split(CHUNK, 1) for x in inputs), strict=True):
+            o, S = _chunk([x.transpose(1, 2) for x in part], S)
             outputs.append(o.transpose(1, 2))
     return torch.cat(outputs, 1).to(given), S
 
