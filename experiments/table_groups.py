@@ -6,6 +6,7 @@ Recipes:
     tracking          the aids of `tracking_preset`
     curriculum        prefixes that grow, whether they are learned or not
     Muon, curriculum  the same number of steps with Muon
+    Muon              3,000 steps on whole sequences, without a BOS token
     long              four times the steps
     wide              three times the steps and ten times the states
 
@@ -137,6 +138,36 @@ def with_muon(cell: Cell) -> Cell:
     )
 
 
+def with_muon_only(row: str, column: str, seed: int) -> Cell:
+    """Muon at a constant rate that decays over the last half of 3,000 steps, on whole sequences.
+
+    An H-LRU has 192 channels, and the gates of both layers start nearly hard.
+    """
+    c = COLUMNS[column]
+    kind, _, m = row.partition(" m")
+    model = with_row(
+        ModelConfig(width=64, bos=False), row, 192 * int(m) if kind == "H-LRU" else 384
+    )
+    if kind in ("BD-LRU", "H-LRU"):
+        model = replace(model, options={**model.options, "init": "select"})
+    elif row in BASELINES[2:]:
+        model = replace(model, options={**model.options, "heads": 4, "head_dim": 32, "form": "fla"})
+    config = RunConfig(c.task, model, train_examples=c.examples, clip=1.0, seed=seed)
+    epochs = -(-3000 // config.steps_per_epoch)
+    config = replace(
+        config,
+        optimiser="muon",
+        lr=2e-3,
+        matrix_lr=5e-3,
+        warmup=100,
+        cooldown=0.5,
+        patience=0,
+        max_steps=3000,
+        epochs=epochs,
+    )
+    return Cell(row, column, "Muon", config)
+
+
 def with_bos(row: str, column: str) -> Iterator[Cell]:
     """The paper's width and epochs, and a BOS token, which the paper does not have."""
     c = COLUMNS[column]
@@ -205,5 +236,11 @@ def cells(scale: str) -> Iterator[Cell]:
         for seed in (1, 2)
         for row in [*MAIN, "LSTM"]
         for column in COLUMNS
+    )
+    yield from (
+        with_muon_only(row, column, seed)
+        for seed in range(3)
+        for column in main_columns
+        for row in [*ORDERS[1:], *BASELINES[1:], *MAIN[:4]]
     )
     yield from itertools.chain.from_iterable(with_bos(row, "S3-250") for row in [*MAIN, "LSTM"])
