@@ -25,7 +25,7 @@ report: $(VENV)/.plot
 	$(BIN)/statemix report
 
 docs: $(VENV)/.docs
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
 	@echo 'Open build/docs/index.html'
 
 test: $(VENV)/.dev

@@ -30,7 +30,7 @@ myst_enable_extensions = ["colon_fence"]
 
 # Pages that begin with a Jupyter header are notebooks: their cells run at every build.
 nb_execution_mode = "force"
-nb_execution_timeout = 240
+nb_execution_timeout = 600
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_merge_streams = True
