@@ -39,6 +39,7 @@ _CHECK = 20  # steps between two checks
 _SHUT = -100.0  # raw input gate of a slot that never loads
 
 _PAIRS = 200_000  # to visit before giving up
+_LEADS = (0.05, 0.2, 0.5, 1.0)  # rounding errors of the layers below can be large
 _STEPS = 160  # of training after a block is removed
 _LR = 3e-3
 
@@ -53,7 +54,8 @@ def deep_candidates(
     small = shut_inputs(fold_bos(small))
     if train_on_mistakes(small, automaton, observe=observe):
         found = walk(small, automaton, _PAIRS)
-        yield move_gates_apart(small, found, automaton), "retrained"
+        for lead in _LEADS:
+            yield move_gates_apart(small, found, automaton, lead), "retrained"
 
 
 def columns(model: Tagger) -> list[tuple[float, int, int]]:

@@ -25,18 +25,20 @@ from statemix.tasks.automaton import Automaton
 
 __all__ = ["LEAD", "move_apart", "move_gates_apart"]
 
-LEAD = 0.05  # distance to which near ties are moved apart
+LEAD = 0.05  # distance to which near ties of a first layer are moved apart
 _BEYOND = 1.25  # of that distance is aimed at
 _STEPS = 2000
 _LR = 3e-3
 
 
-def move_gates_apart(model: Tagger, found: Walk, automaton: Automaton) -> Tagger:
-    """A copy of a model in which no gates of a row are close together anywhere in a walk."""
+def move_gates_apart(
+    model: Tagger, found: Walk, automaton: Automaton, lead: float = LEAD
+) -> Tagger:
+    """A copy of a model in which each chosen gate leads by `lead` everywhere in a walk."""
     apart = copy.deepcopy(model)
     inputs = _inputs(apart, found, automaton)
     for mixer, x in zip(mixers_of(apart), inputs, strict=True):
-        move_apart(mixer, x, LEAD)
+        move_apart(mixer, x, lead)
     return apart
 
 
