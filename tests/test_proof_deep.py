@@ -1,6 +1,7 @@
 """Proofs about several layers: what makes a trained model small enough for a walk to close."""
 
 import copy
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from statemix.proof.blocks import live_blocks, mixers_of
 from statemix.proof.deep import columns, fold_bos, remove_blocks, shut_inputs, silence
 from statemix.proof.gates import LEAD, move_apart, move_gates_apart
 from statemix.proof.mistakes import train_on_mistakes
+from statemix.proof.moves import group_of, moves_above
+from statemix.proof.picture import draw_automaton
 from statemix.proof.step import initial_states, step
 from statemix.proof.walk import walk
 from statemix.proof.words import answers_all, random_words, right
@@ -176,3 +179,28 @@ def test_training_on_mistakes_ends_when_a_walk_finds_none():
     found = certify(model, PARITY)
     assert found.counterexample is None
     assert found.margin >= 0.5
+
+
+def test_upper_layers_are_drawn_with_every_move_that_occurs(trained):
+    proof = prove(trained, PARITY)
+    moves = moves_above(proof.model, PARITY)
+    assert len(moves) == proof.certificate.blocks[1]
+    for own in moves.values():
+        assert all(max(move) < 2 for move in own)  # no slot loads
+    root = ElementTree.fromstring(draw_automaton(proof.model, "parity", PARITY, ("0", "1", "end")))
+    texts = [text.text for text in root.iter() if text.tag.endswith("text")]
+    assert sum("of layer 1" in text for text in texts) == proof.certificate.blocks[0]
+    assert sum("of layer 2" in text for text in texts) == proof.certificate.blocks[1]
+    assert any("end" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("moves", "said"),
+    [
+        ([(1, 2, 3, 4, 0), (0, 1, 2, 3, 4)], "2 are permutations, which generate a group of 5."),
+        ([(1, 0, 2), (0, 2, 1), (3, 3, 0)], "2 are permutations, which generate a group of 6."),
+        ([(0, 0), (2, 2)], ""),
+    ],
+)
+def test_the_group_of_moves(moves, said):
+    assert group_of(moves) == said

@@ -1,21 +1,21 @@
-"""A drawing of a one-layer automaton: where each slot of a block takes its value, for each letter.
+"""A drawing of an automaton: where each slot of a block takes its value, for each letter.
+
+Above the first layer, this also depends on the states below, so all cases are drawn that occur.
 
 The SVG has no script and needs no network, and follows the reader's light or dark colours.
 """
 
 import html
-from typing import cast
-
-import torch
-from jaxtyping import Int
-from torch import Tensor, nn
+from collections import Counter
+from collections.abc import Sequence
 
 from statemix.models import Tagger
-from statemix.models.tagger import Block
 from statemix.proof.blocks import live_blocks, mixers_of
+from statemix.proof.moves import Moves, group_of, moves_above, sources
 from statemix.proof.step import check_provable
+from statemix.tasks.automaton import Automaton
 
-__all__ = ["draw_automaton", "sources"]
+__all__ = ["draw_automaton"]
 
 _BLOCKS = 8  # panels
 _LETTERS = 12  # letters in a panel
@@ -25,6 +25,7 @@ _SLOT = 22  # distance between slots
 _SPAN = 56  # distance between the columns before and after
 _EDGE = 24
 _COLOURS = 8
+_LABEL = 12  # characters
 
 _STYLE = """
 svg { color: #1b1e23; font: 13px system-ui, sans-serif; color-scheme: light dark }
@@ -45,41 +46,79 @@ h1, .head { font-weight: 600 } .large { font-size: 17px; font-weight: 600 }
 """
 
 
-@torch.no_grad()
-def sources(model: Tagger) -> Int[Tensor, "V n m"]:
-    """Which slot 0 .. m − 1 each slot copies when a token is read, or m if it loads a value."""
-    mixer = mixers_of(model)[0]
-    norm = cast(Block, model.blocks[0]).mixer_norm
-    x = nn.functional.layer_norm(
-        model.embedding.weight.double(),
-        norm.normalized_shape,
-        norm.weight.double(),
-        norm.bias.double(),
-        norm.eps,
-    )
-    W_g = cast(nn.Linear, mixer.W_g)
-    raw = x @ W_g.weight.double().T + W_g.bias.double()
-    return raw.unflatten(1, mixer.gate_shape).argmax(-1)
+Cell = tuple[str, Moves]
 
 
-def draw_automaton(model: Tagger, task: str) -> str:
-    """An SVG with a panel for each block that the readout sees, at most eight."""
+def draw_automaton(
+    model: Tagger,
+    task: str,
+    automaton: Automaton | None = None,
+    letters: Sequence[str] = (),
+) -> str:
+    """An SVG with a panel for each block that the readout sees, at most eight.
+
+    Args:
+        automaton: of the task; needed to draw layers above the first.
+        letters: names of the letters; their numbers if there are none.
+    """
     check_provable(model)
-    live = live_blocks(mixers_of(model)[0])
-    moves = sources(model)[:, live]
-    start = moves[-1] if model.config.bos else None
-    letters = moves[: len(moves) - model.config.bos]
-    blocks = letters.shape[1]
+    panels = _first_layer(model, letters)
+    if automaton is not None and len(model.blocks) > 1:
+        panels += _upper_layers(model, automaton, letters)
     parts = []
     y = _EDGE + 72
-    for block in range(min(blocks, _BLOCKS)):
-        of_block = None if start is None else start[block].tolist()
-        panel, y = _panel(letters[:, block].tolist(), of_block, f"Block {block + 1}", y)
+    for name, said, cells in panels[:_BLOCKS]:
+        panel, y = _panel(cells, name, said, y)
         parts.append(panel)
-    if blocks > _BLOCKS:
-        parts.append(_text(_EDGE, y + 6, f"and {blocks - _BLOCKS} more blocks", "faint"))
+    if len(panels) > _BLOCKS:
+        parts.append(_text(_EDGE, y + 6, f"and {len(panels) - _BLOCKS} more blocks", "faint"))
         y += 30
-    return _frame(f"{task}: {_plural(blocks, 'block')}", _caption(blocks), "".join(parts), y)
+    title = f"{task}: {_plural(len(panels), 'block')}"
+    return _frame(title, _caption(len(panels)), "".join(parts), y)
+
+
+def _first_layer(model: Tagger, names: Sequence[str]) -> list[tuple[str, str, list[Cell]]]:
+    """A name, a summary and a cell for each letter, for each block of the first layer."""
+    live = live_blocks(mixers_of(model)[0])
+    moves = sources(model)[:, live]
+    letters = moves[: len(moves) - model.config.bos]
+    of = "" if len(model.blocks) == 1 else " of layer 1"
+    panels = []
+    for block in range(letters.shape[1]):
+        own = letters[:, block].tolist()
+        cells = [] if not model.config.bos else [("start", tuple(moves[-1, block].tolist()))]
+        cells += [(_letter(letter, names), tuple(own[letter])) for letter in _shown(len(own))]
+        panels.append((f"Block {block + 1}{of}", summary(own) + _left_out(len(own)), cells))
+    return panels
+
+
+def _letter(letter: int, names: Sequence[str]) -> str:
+    return names[letter] if names else f"letter {letter}"
+
+
+def _left_out(letters: int) -> str:
+    return "" if letters <= _LETTERS else f" {letters - _LETTERS} letters are not drawn."
+
+
+def _upper_layers(
+    model: Tagger, automaton: Automaton, names: Sequence[str]
+) -> list[tuple[str, str, list[Cell]]]:
+    """The same for the layers above, with a cell for each different move, the commonest first."""
+    panels = []
+    for (layer, block), moves in moves_above(model, automaton).items():
+        commonest = sorted(moves, key=lambda own: -sum(moves[own].values()))
+        cells = [(_when(moves[own], automaton.letters, names), own) for own in commonest]
+        said = f"{_plural(len(cells), 'move')} occur. {group_of(commonest)}"
+        panels.append((f"Block {block + 1} of layer {layer + 1}", said, cells[: 2 * _COLUMNS]))
+    return panels
+
+
+def _when(count: Counter[int], letters: int, names: Sequence[str]) -> str:
+    """The letters that make a move, as many as there is room for."""
+    if len(count) == letters:
+        return "any letter"
+    said = " ".join(names[letter] if names else str(letter) for letter in sorted(count))
+    return said if len(said) <= _LABEL else f"{said[: _LABEL - 2]} …"
 
 
 def _caption(blocks: int) -> tuple[str, str]:
@@ -108,25 +147,18 @@ def _frame(title: str, caption: tuple[str, str], body: str, height: int) -> str:
     )
 
 
-def _panel(letters: list[list[int]], start: list[int] | None, name: str, y: int) -> tuple[str, int]:
-    """A block: its name and summary, and a cell for each letter; and where the next one begins."""
-    shown = _shown(len(letters))
-    cells = [] if start is None else [("start", start)]
-    cells += [(f"letter {letter}", letters[letter]) for letter in shown]
+def _panel(cells: list[Cell], name: str, said: str, y: int) -> tuple[str, int]:
+    """A block: its name and summary, and its cells; and where the next one begins."""
     parts = [
         _text(_EDGE, y + 24, name, "head"),
-        _text(_EDGE + 70, y + 24, summary(letters), "faint"),
+        _text(_EDGE + 10 + 7 * len(name), y + 24, said, "faint"),
     ]
-    height = _SLOT * len(letters[0]) + 34
+    height = _SLOT * len(cells[0][1]) + 34
     y += 38
     for i, (label, moves) in enumerate(cells):
         row, column = divmod(i, _COLUMNS)
         parts.append(_cell(_EDGE + column * _CELL, y + row * (height + 8), label, moves))
     y += -(-len(cells) // _COLUMNS) * (height + 8)
-    if len(shown) < len(letters):
-        more = f"and {len(letters) - len(shown)} more letters"
-        parts.append(_text(_EDGE, y + 14, more, "faint"))
-        y += 20
     return "".join(parts), y + 16
 
 
@@ -154,7 +186,7 @@ def summary(letters: list[list[int]]) -> str:
     return f"Of {len(letters)} letters, {listed.replace('them', slots, 1)}."
 
 
-def _cell(x: int, y: int, label: str, moves: list[int]) -> str:
+def _cell(x: int, y: int, label: str, moves: Moves) -> str:
     """A letter: dots before and after, and arrows for copies."""
     m = len(moves)
     left = x + (_CELL - 8 - _SPAN) // 2

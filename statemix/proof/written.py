@@ -8,6 +8,7 @@ from statemix.files.writing import write_atomically
 from statemix.proof.picture import draw_automaton
 from statemix.proof.prove import Proof
 from statemix.proof.saved import save_certificate
+from statemix.tasks import find_task
 
 __all__ = ["PICTURE", "write_proof"]
 
@@ -19,5 +20,7 @@ def write_proof(
 ) -> Path:
     """Write a proof that holds to `directory`; return the path of its certificate."""
     path = save_certificate(directory, proof.model, proof.certificate, task, task_options)
-    write_atomically(path.with_name(PICTURE), draw_automaton(proof.model, task).encode())
+    own = find_task(task, task_options)
+    picture = draw_automaton(proof.model, task, own.automaton, own.letters)
+    write_atomically(path.with_name(PICTURE), picture.encode())
     return path

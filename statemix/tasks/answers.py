@@ -63,6 +63,7 @@ def answer_task(
     lengths: str = "any from 1 on",
     asked: str = "end",
     machine: Machine | None = None,
+    names: str = "",
     shortest: int = 1,
 ) -> Task:
     """Make a task that asks for one answer per word over `letters` tokens, or per prefix.
@@ -70,6 +71,7 @@ def answer_task(
     Args:
         asked: "end" asks at the empty token, "prefixes" also after every valid prefix.
         machine: the states of words, from which the automaton is made.
+        names: of the letters, separated by spaces.
         shortest: the length of the shortest training words.
     """
     check_choice(name, "answers", asked, ANSWERS)
@@ -89,6 +91,7 @@ def answer_task(
         fits=fits,
         train_draw=partial(draw_up_to, words, solve, fits, empty, shortest),
         automaton=None if machine is None else add_empty(machine, prefixes),
+        letters=(*names.split(), "end") if names else (),
     )
 
 

@@ -125,6 +125,7 @@ def mod_arith(answers: str = "end", shortest: int = 1) -> Task:
         "odd ones",
         asked=answers,
         machine=sums_machine(),
+        names="0 1 2 3 4 + − ·",
         shortest=shortest,
     )
 

@@ -70,6 +70,7 @@ class Task:
         train_draw: replaces `draw` for training examples, if given.
         model: the model for this task, "tagger" or "autoencoder".
         automaton: the answers at every length, if finitely many states suffice.
+        letters: names of the tokens, for drawings; none if they are numbers.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Task:
     train_draw: Callable[[int, int, np.random.Generator], Examples] | None = None
     model: str = "tagger"
     automaton: Automaton | None = None
+    letters: tuple[str, ...] = ()
 
     def examples(
         self, count: int, length: int, rng: np.random.Generator, *, training: bool = False
