@@ -17,7 +17,7 @@ from statemix.layers.gates import (
 )
 from statemix.layers.init import find_init, set_init
 from statemix.layers.mixer import ReadsTables
-from statemix.layers.weights import plain_weights
+from statemix.layers.weights import input_dtype, plain_weights
 from statemix.ops.check import (
     check_cu_seqlens,
     check_device,
@@ -251,7 +251,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
                 f"`{name}` must have the axes {axes} with d = {self.d_model}, "
                 f"got the shape {tuple(x.shape)}."
             )
-        dtype = self.W_v.weight.dtype
+        dtype = input_dtype(self.W_v)
         if x.dtype != dtype and not is_autocast(x):
             raise TypeError(
                 f"`{name}` must have the dtype of the layer, {dtype}, got {x.dtype}. "

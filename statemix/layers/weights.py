@@ -3,6 +3,7 @@
 Only this module looks at hooks and parametrisations.
 """
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 from torch.nn.utils.parametrize import is_parametrized
@@ -10,7 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from statemix.ops.dispatch.layer import Weights
 from statemix.ops.dispatch.linear import linear
 
-__all__ = ["has_hooks", "is_altered", "plain_weights", "project"]
+__all__ = ["has_hooks", "input_dtype", "is_altered", "plain_weights", "project"]
 
 
 def plain_weights(W_g: nn.Module, W_v: nn.Module, W_o: nn.Module) -> Weights | None:
@@ -30,6 +31,15 @@ def project(linear_map: nn.Module, x: Tensor) -> Tensor:
     if _has_any_global_hook() or not _is_plain(linear_map) or linear_map.bias is not None:
         return linear_map(x)
     return linear(x, linear_map.weight)
+
+
+def input_dtype(linear_map: nn.Module) -> torch.dtype:
+    """The dtype of a projection's inputs.
+
+    The weight of a dynamically quantised `nn.Linear` is a method; its inputs are float32.
+    """
+    weight = linear_map.weight
+    return weight.dtype if isinstance(weight, Tensor) else torch.float32
 
 
 def is_altered(module: nn.Module) -> bool:
