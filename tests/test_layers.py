@@ -206,6 +206,20 @@ def test_softmax_gates_are_initially_uniform():
     assert HLRU(64, 4, 3, selectivity="none").W_g.weight.min() >= 0
 
 
+@pytest.mark.parametrize("cls", [BDLRU, HLRU])
+def test_fixed_gates_without_a_gate_function_are_divided_by_their_number(cls):
+    torch.manual_seed(0)
+    layer = cls(4, 3, 4, gate="none", selectivity="none")
+    raw = layer.W_g(torch.randn(2, 512, 4))
+    torch.testing.assert_close(raw[1, 7], layer.W_g.weight.flatten() / 5)
+    y, _ = layer(torch.randn(2, 512, 4))
+    assert y.abs().max() < 1  # rows of U[0, 1) sum to 2.5, whose powers would overflow
+    softmax = cls(4, 3, 4, selectivity="none")
+    torch.testing.assert_close(
+        softmax.W_g(torch.randn(1, 1, 4))[0, 0], softmax.W_g.weight.flatten()
+    )
+
+
 def test_pointwise_gates_depend_on_their_own_channel_only():
     """If d = n · m there is no projection, and each input channel affects one row of gates."""
     mixer = make(BDLRU, {"selectivity": "pointwise"}, n=3, m=2)

@@ -2,7 +2,8 @@
 
     full        g[t] = W x[t] + c           every gate sees the full input
     pointwise   g[t] = w ⊙ p[t] + c         each row of gates sees one channel p of the input
-    none        g[t] = w                    gates are parameters, the same at every step
+    none        g[t] = w                    gates are parameters, the same at every step; without
+                                            a gate function, g[t] = w / (m + 1)
 
 With a rank r, full gates are low-rank: W = U P with P (r, d), so that g[t] = U (P x[t]) + c.
 
@@ -130,7 +131,11 @@ def _reset_projection(linear: nn.Linear) -> None:
 
 
 class FixedGates(nn.Module):
-    """Gates as parameters, independent of the input."""
+    """Gates as parameters, independent of the input, that start as U[0, 1).
+
+    With `shared`, a gate is its parameter divided by the number of gates in a row, so that a row
+    sums to less than one at the start without any normalisation.
+    """
 
     def __init__(
         self,
@@ -138,10 +143,12 @@ class FixedGates(nn.Module):
         rows: int,
         columns: int,
         *,
+        shared: bool = False,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
+        self.scale = 1.0 / columns if shared else 1.0
         self.weight = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.reset_parameters()
 
@@ -149,7 +156,8 @@ class FixedGates(nn.Module):
         nn.init.uniform_(self.weight)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch gates"]:
-        return self.weight.to(x.dtype).flatten().expand(*x.shape[:-1], -1)
+        gates = self.weight * self.scale if self.scale != 1.0 else self.weight
+        return gates.to(x.dtype).flatten().expand(*x.shape[:-1], -1)
 
 
 Gates = nn.Linear | LowRankGates | PointwiseGates | FixedGates
@@ -162,11 +170,12 @@ def make_gates(
     rows: int,
     columns: int,
     *,
+    gate: str = "softmax",
     rank: int | None = None,
     device: torch.device | str | None,
     dtype: torch.dtype | None,
 ) -> Gates:
-    """A module from x (..., d) to raw gates (..., rows · columns)."""
+    """A module from x (..., d) to raw gates (..., rows · columns) of the gate function `gate`."""
     check_choice("selectivity", selectivity, SELECTIVITY)
     if rank is not None:
         if selectivity != "full":
@@ -174,8 +183,9 @@ def make_gates(
         return LowRankGates(d_model, rows * columns, rank, device=device, dtype=dtype)
     if selectivity == "full":
         return make_linear(d_model, rows * columns, device=device, dtype=dtype)
-    own = PointwiseGates if selectivity == "pointwise" else FixedGates
-    return own(d_model, rows, columns, device=device, dtype=dtype)
+    if selectivity == "pointwise":
+        return PointwiseGates(d_model, rows, columns, device=device, dtype=dtype)
+    return FixedGates(d_model, rows, columns, shared=gate == "none", device=device, dtype=dtype)
 
 
 def linear_parameters(gates: nn.Module) -> list[Tensor]:

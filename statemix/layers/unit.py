@@ -88,7 +88,14 @@ class LinearRecurrentUnit(ReadsTables, ABC):
         if gate_rank is not None:
             check_sizes({"gate_rank": gate_rank})
         self.W_g: Gates = make_gates(
-            selectivity, d_model, rows, m + 1, rank=gate_rank, device=device, dtype=dtype
+            selectivity,
+            d_model,
+            rows,
+            m + 1,
+            gate=gate,
+            rank=gate_rank,
+            device=device,
+            dtype=dtype,
         )
         set_init(self.W_g, find_init(init), self.recurrence.rows(m), m + 1)
         self.W_v = make_linear(d_model, rows, bias=False, device=device, dtype=dtype)
