@@ -83,6 +83,7 @@ _RUN_BASE: dict[str, Any] = {
     "stages": "prefixes",
     "stage_tokens": 2048,
     "certify": False,
+    "bf16": False,
 }
 _TRACKING_LENGTH = 16
 _TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
@@ -167,6 +168,9 @@ class RunConfig(Aids, Schedule, Optimisation, TaskData):
     protocol: Literal["honest", "paper"] = field(default="honest", kw_only=True)
     """honest: select the epoch on a validation set and report it once on a test set. paper: as
     published, select on the test set, without BOS token and training aids, in the paper's sizes."""
+    bf16: bool = field(default=False, kw_only=True)
+    """Compute the products of training steps in bfloat16. Weights, states and sums of gradients
+    stay float32, and accuracies are measured in float32."""
     seed: Count = field(default=0, kw_only=True)
     """Seed of the data, the initialisation and the order of batches."""
     version: int = field(default=VERSION, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -137,8 +138,9 @@ def train_step(run: Run) -> tuple[float, float, float]:
     first = first_scored(targets)
     scored = scored[:, first:]
     asked = targets[:, first:][scored]
-    logits = _logits_at(run.model, inputs, first, scored)
-    loss = F.cross_entropy(logits, asked)
+    with torch.autocast("cpu", torch.bfloat16, enabled=run.config.bf16):
+        logits = _logits_at(run.model, inputs, first, scored)
+    loss = F.cross_entropy(logits.float(), asked)
     run.optimiser.zero_grad(set_to_none=True)
     loss.backward()
     if run.config.clip > 0:
