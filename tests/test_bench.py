@@ -8,10 +8,13 @@ import torch
 
 from statemix import BDLRU
 from statemix.bench import error, gpu, lm_step, memory, rivals, speed, step, throughput
+from statemix.bench.foreign import FOREIGN
 from statemix.bench.measure import Contest, Row, hold
 from statemix.cli import main
-from statemix.commands.bench import ANYWHERE, RIVALS
+from statemix.commands.bench import ANYWHERE, LM_MODELS, RIVALS
 from statemix.kernels.cpu.library import Missing, load
+from statemix.models import find_preset
+from statemix.models.lm import count_parameters
 from statemix.report.throughput import number_of, throughput_figure, tokens_per_second
 
 SMALL = [
@@ -296,7 +299,7 @@ def test_measurements_before_a_failure_are_kept(monkeypatch, tmp_path):
         ),
         (
             ["speed", "--dtype", "bfloat16"],
-            "--dtype must be float32 on the CPU, got bfloat16. Add --device cuda.",
+            "on the CPU, --dtype bfloat16 is for --parts layer lm, got kernel",
         ),
         (
             ["speed", "--out", "no/such/folder/x.jsonl"],
@@ -317,10 +320,36 @@ def test_bench_checks_its_options_before_measuring(arguments, message):
 
 
 def test_the_hop_scan_language_model_computes_the_same_loss():
-    contest = lm_step.lm_contest(batch=1, length=12, vocab=64)
+    models = ("nn.LSTM", "BD-LRU on hop_scan")
+    contest = lm_step.lm_contest(batch=1, length=12, vocab=64, models=models)
     losses = {name: entrant() for name, entrant in contest.entrants.items()}
     assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
     assert losses["nn.LSTM"] != losses["BD-LRU, m = 4"]
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.filterwarnings("ignore")  # of other packages
+def test_models_of_other_packages_have_our_size_and_decode_what_they_compute(name):
+    if name.startswith("transformers"):
+        pytest.importorskip("transformers", reason="this rival is a model of transformers")
+    foreign = FOREIGN[name]("2m")
+    foreign.model.eval()
+    ours = count_parameters(find_preset("2m-bdlru-m4"))
+    parameters = foreign.model.named_parameters()
+    count = sum(p.numel() for name, p in parameters if "wpe" not in name)
+    assert count == pytest.approx(ours, rel=0.06)
+    tokens = torch.randint(2048, (2, 6))
+    with torch.inference_mode():
+        expected, _ = foreign.run(tokens, False)
+        state = None
+        for t in range(6):
+            logits, state = foreign.step(tokens[:, t], state)
+            torch.testing.assert_close(logits, expected[:, t], rtol=1e-3, atol=1e-3)
+    assert foreign.loss(tokens, tokens).requires_grad
+
+
+def test_the_names_of_language_models_are_those_of_the_contest():
+    assert lm_step.MODELS == LM_MODELS
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -20,7 +20,8 @@ class SpeedConfig:
     device: Literal["cpu", "cuda"] = "cpu"
     """Device to measure on; cuda is any GPU that torch supports, including AMD's."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Dtype of gates and values; bfloat16 needs a GPU."""
+    """Dtype of gates and values; on a CPU, bfloat16 is that of autocast, in the parts layer and
+    lm."""
     batch: int = 8
     """Number of sequences B."""
     length: int = 2048
@@ -35,6 +36,12 @@ class SpeedConfig:
     """Other implementations to time in the part scan; all that run on the device if not given."""
     rounds: int = 7
     """Number of timings, of which the median is reported; slow entrants are timed three times."""
+    lm_batches: tuple[int, ...] = (1, 8)
+    """Sequences per step for the part lm."""
+    lm_lengths: tuple[int, ...] = (512,)
+    """Lengths T for the part lm."""
+    lm_models: tuple[str, ...] | None = None
+    """Models to time in the part lm; all if not given."""
 
 
 @dataclass(frozen=True)
@@ -81,3 +88,7 @@ class DecodeConfig:
     """Number of tokens to time from each position."""
     rounds: int = 21
     """Number of timings, of which the median is reported."""
+    rivals: tuple[Literal["2m", "20m"], ...] = ()
+    """Also time models of other packages, of these sizes, against bdlru-m4 and lstm."""
+    batches: tuple[int, ...] = (1, 8)
+    """Numbers of sequences at which rivals are timed, at the first position."""

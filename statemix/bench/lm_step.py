@@ -1,13 +1,18 @@
-"""One optimiser step of a language model: BD-LRU, BD-LRU on the paper's scan, and an LSTM.
+"""One optimiser step of language models of about two million parameters.
 
-All three have about two million parameters.
+BD-LRU, BD-LRU on the paper's scan, an LSTM and a transformer (presets), and the Mamba and Mamba-2
+of transformers.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import torch
+from torch import Tensor, nn
 
+from statemix.bench.foreign import FOREIGN
 from statemix.bench.measure import Contest
 from statemix.bench.rivals import Entrant
 from statemix.bench.step import HopScanBDLRU
@@ -19,20 +24,51 @@ from statemix.models.lm import LanguageModel, LMBlock
 from statemix.models.presets import find_preset
 from statemix.optim import make_optimiser
 
-__all__ = ["LENGTH", "lm_contest"]
+__all__ = ["LENGTH", "MODELS", "lm_contest"]
 
 _BATCH = 8
 LENGTH = 512
+_OURS = "BD-LRU, m = 4"
+_PRESETS = {_OURS: "2m-bdlru-m4", "nn.LSTM": "2m-lstm", "transformer": "2m-attention"}
+_HOP = "BD-LRU on hop_scan"
+MODELS = (*_PRESETS, _HOP, "transformers Mamba", "transformers Mamba-2")
+
+_Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def _lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) -> Entrant:
+def _step(
+    model: nn.Module,
+    loss: _Loss,
+    optimiser: torch.optim.Optimizer,
+    shape: tuple[int, int, int],
+    bf16: bool,
+) -> Entrant:
     """A training step: forward, backward, clipping and AdamW.
 
     Args:
-        hop: compute BD-LRU by the paper's scan.
+        loss: the mean loss from tokens and targets.
+        shape: vocabulary, batch and length.
+        bf16: run the forward pass in bfloat16 autocast.
     """
+    vocab, *sizes = shape
     torch.manual_seed(0)
-    tokens, targets = (torch.randint(config.vocab, (batch, length)) for _ in range(2))
+    tokens, targets = (torch.randint(vocab, sizes) for _ in range(2))
+
+    def step() -> float:
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bf16):
+            mean = loss(tokens, targets)
+        mean.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        return float(mean.detach())
+
+    return step
+
+
+def _preset_step(config: LMConfig, batch: int, length: int, bf16: bool, *, hop: bool) -> Entrant:
+    """A step of one of our models; with `hop`, BD-LRU runs on the paper's scan."""
+    torch.manual_seed(0)
     scored = Scored(LanguageModel(config))
     if hop:
         for block in scored.model.blocks:
@@ -42,27 +78,57 @@ def _lm_step(config: LMConfig, batch: int, length: int, *, hop: bool = False) ->
             cast(LMBlock, block).mixer = other
     optimiser = make_optimiser(scored, LMRunConfig(config, data="", optimiser="adamw"))
 
-    def step() -> float:
-        loss = scored(tokens, targets) / targets.numel()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(scored.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        return float(loss.detach())
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        return scored(tokens, targets) / targets.numel()
 
-    return step
+    return _step(scored, loss, optimiser, (config.vocab, batch, length), bf16)
 
 
-def lm_contest(batch: int = _BATCH, length: int = LENGTH, vocab: int | None = None) -> Contest:
-    """The contest between the presets 2m-bdlru-m4, on both scans, and 2m-lstm."""
-    ours = find_preset("2m-bdlru-m4")
-    lstm = find_preset("2m-lstm")
-    if vocab is not None:
-        ours = replace(ours, vocab=vocab)
-        lstm = replace(lstm, vocab=vocab)
+def _foreign_step(name: str, batch: int, length: int, bf16: bool) -> Entrant:
+    """A step of a model of another package."""
+    torch.manual_seed(0)
+    foreign = FOREIGN[name]("2m")
+    optimiser = torch.optim.AdamW(foreign.model.parameters(), lr=3e-3, fused=True)
+    vocab = find_preset(_PRESETS[_OURS]).vocab
+    return _step(foreign.model, foreign.loss, optimiser, (vocab, batch, length), bf16)
+
+
+def _entrant(name: str, batch: int, length: int, vocab: int | None, bf16: bool) -> Entrant:
+    if name in FOREIGN:
+        return _foreign_step(name, batch, length, bf16)
+    config = find_preset(_PRESETS.get(name, _PRESETS[_OURS]))
+    config = config if vocab is None else replace(config, vocab=vocab)
+    return _preset_step(config, batch, length, bf16, hop=name == _HOP)
+
+
+def lm_contest(
+    batch: int = _BATCH,
+    length: int = LENGTH,
+    vocab: int | None = None,
+    *,
+    models: tuple[str, ...] = MODELS,
+    bf16: bool = False,
+) -> Contest:
+    """The contest between `models`, all of the same number of parameters; ours always takes part.
+
+    Args:
+        vocab: a smaller vocabulary for our presets.
+    """
+    names = dict.fromkeys((_OURS, *models))
     entrants = {
-        "BD-LRU, m = 4": _lm_step(ours, batch, length),
-        "nn.LSTM": _lm_step(lstm, batch, length),
-        "BD-LRU on hop_scan": _lm_step(ours, batch, length, hop=True),
+        name: _lazily(partial(_entrant, name, batch, length, vocab, bf16)) for name in names
     }
-    return Contest("lm", f"2M parameters, B = {batch}, T = {length}", "BD-LRU, m = 4", entrants)
+    dtype = ", bf16" if bf16 else ""
+    return Contest("lm", f"2M parameters, B = {batch}, T = {length}{dtype}", _OURS, entrants)
+
+
+def _lazily(make: Callable[[], Entrant]) -> Entrant:
+    """An entrant that is built by its first call, so that one that cannot be is left out."""
+    built: list[Entrant] = []
+
+    def call() -> object:
+        if not built:
+            built.append(make())
+        return built[0]()
+
+    return call

@@ -10,13 +10,14 @@ length    time per token, from short sequences to long ones, at equal B · T
 import ctypes
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import torch
-from torch import nn
 
 from statemix.bench import gpu
 from statemix.bench.config import SpeedConfig
-from statemix.bench.lm_step import lm_contest
+from statemix.bench.layer import layer_contest
+from statemix.bench.lm_step import MODELS, lm_contest
 from statemix.bench.measure import Contest, Row, hold
 from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
 from statemix.bench.step import step_contest
@@ -26,11 +27,9 @@ from statemix.kernels.cpu import pool
 from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer
 from statemix.kernels.lanes import LANES, sizes_of
-from statemix.layers import BDLRU
 
 __all__ = ["DRAM_SIZE", "results"]
 
-_LM_BATCHES = (1, 8)  # sequences per step of the language model
 DRAM_SIZE = 1 << 28  # bytes of gates, more than any cache holds
 
 
@@ -58,7 +57,9 @@ def _contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
                 yield Contest(part, setting, "statemix", entrants, threads, device)
     if part == "layer":
         for threads in config.threads:
-            yield replace(_layer_contest(B, T, n, 4, threads), device=device)
+            bf16 = config.dtype == "bfloat16" and device == "cpu"
+            contest = layer_contest((B, T, n, 4), threads, bf16=bf16)
+            yield replace(contest, device=device)
     yield from (replace(contest, device=device) for contest in _fixed_contests(config, part))
     if part == "length":
         shapes = [
@@ -79,7 +80,10 @@ def _fixed_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     if part == "step":
         yield step_contest()
     if part == "lm":
-        yield from map(lm_contest, _LM_BATCHES)
+        for length, batch in product(config.lm_lengths, config.lm_batches):
+            models = MODELS if config.lm_models is None else config.lm_models
+            bf16 = config.dtype == "bfloat16" and config.device == "cpu"
+            yield lm_contest(batch, length, models=models, bf16=bf16)
     if part == "throughput":
         yield from throughput_contests("hop_scan compiled" in (config.rivals or ()))
 
@@ -112,6 +116,7 @@ def _kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Co
         False,
         1,
         True,
+        0,
         *(pointer(y) for y in (bounds, None, None, gates, None, None, h, state)),
     )
     gradient = ScanGradient(scan, *(pointer(y) for y in (dh, None, dgates, None, state)))
@@ -138,34 +143,6 @@ def _kernel_contests(block: bool, B: int, T: int, n: int, m: int) -> Iterator[Co
         "kernel": lambda: (handle.statemix_backward(ctypes.byref(gradient), int(block)), kept),
     }
     yield Contest("kernel", f"{name}, backward", "floor", backward)
-
-
-def _layer_contest(B: int, T: int, n: int, m: int, threads: int) -> Contest:
-    """A BD-LRU of width n m, its projections alone, and torch's recurrent layers of that width."""
-    d = n * m
-    x = torch.randn(B, T, d, requires_grad=True)
-    weight = torch.randn(B, T, d)
-    W_g = nn.Linear(d, d * (m + 1))
-    W_v = nn.Linear(d, d, bias=False)
-    W_o = nn.Linear(d, d, bias=False)
-    dgates = torch.randn(B, T, d * (m + 1))
-
-    def projections() -> object:
-        parameters = [p for W in (W_g, W_v, W_o) for p in W.parameters()]
-        return torch.autograd.grad((W_g(x), W_o(W_v(x))), (x, *parameters), (dgates, weight))
-
-    def layer(module: nn.Module) -> Entrant:
-        return lambda: torch.autograd.grad(module(x)[0], (x, *module.parameters()), weight)
-
-    entrants = {
-        "projections alone": projections,
-        "BDLRU": layer(BDLRU(d, n, m)),
-        "BDLRU save_memory": layer(BDLRU(d, n, m, save_memory=True)),
-        "nn.LSTM": layer(nn.LSTM(d, d, batch_first=True)),
-        "nn.GRU": layer(nn.GRU(d, d, batch_first=True)),
-    }
-    setting = f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}"
-    return Contest("layer", setting, "projections alone", entrants, threads)
 
 
 def _thread_rows(config: SpeedConfig) -> Iterator[list[Row]]:

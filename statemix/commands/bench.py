@@ -9,13 +9,23 @@ import tyro
 from statemix.bench.config import DecodeConfig, ErrorConfig, MemoryConfig, SpeedConfig
 from statemix.commands.check import check_positive
 
-__all__ = ["ANYWHERE", "RIVALS", "Bench", "Decode", "Error", "Memory", "Speed"]
+__all__ = ["ANYWHERE", "LM_MODELS", "RIVALS", "Bench", "Decode", "Error", "Memory", "Speed"]
 
 ANYWHERE = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM")
 RIVALS = {
     "cpu": (*ANYWHERE, "mamba.py", "jax scan", "jax associative_scan"),
     "cuda": (*ANYWHERE, "fla HGRN", "fla GatedDeltaNet", "mamba-ssm", "accelerated-scan"),
 }
+
+
+LM_MODELS = (
+    "BD-LRU, m = 4",
+    "nn.LSTM",
+    "transformer",
+    "BD-LRU on hop_scan",
+    "transformers Mamba",
+    "transformers Mamba-2",
+)
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,11 @@ class Speed(SpeedConfig):
     kernel: relative to a loop that only moves the same bytes.
     scan: the public scan, and other implementations relative to it; compiling hop_scan takes a
     minute or more for each size.
-    layer: relative to its projections alone.
+    layer: a BD-LRU, its projections alone, and torch's LSTM and GRU.
     threads: relative to one thread.
     length: time per token from T = 64 to 65,536.
     step: a training step of a small model, with our scan and others.
-    lm: an optimiser step of a language model, with our scan, the paper's, and an LSTM.
+    lm: an optimiser step of language models: BD-LRU, an LSTM, a transformer, Mamba and Mamba-2.
     throughput: the paper's figure; not measured by default.
     On a GPU, kernel also reports the bandwidth, and the part threads is left out.
     """
@@ -38,7 +48,8 @@ class Speed(SpeedConfig):
     """Append the measurements to this file as JSON lines."""
 
     def run(self) -> None:
-        for option in ("batch", "length", "blocks", "rounds", "threads", "block_sizes"):
+        sizes = ("batch", "length", "blocks", "rounds", "threads", "block_sizes")
+        for option in (*sizes, "lm_batches", "lm_lengths"):
             check_positive(option, getattr(self, option))
         known = RIVALS[self.device]
         for rival in self.rivals or ():
@@ -47,11 +58,18 @@ class Speed(SpeedConfig):
                     f"statemix: --rivals must be among {', '.join(map(repr, known))} "
                     f"on {self.device}, got {rival!r}."
                 )
-        if self.dtype != "float32" and self.device == "cpu":
+        others = [part for part in self.parts if part not in ("layer", "lm")]
+        if self.dtype != "float32" and self.device == "cpu" and others:
             raise SystemExit(
-                f"statemix: --dtype must be float32 on the CPU, got {self.dtype}. "
-                "Add --device cuda."
+                f"statemix: on the CPU, --dtype {self.dtype} is for --parts layer lm, "
+                f"got {' '.join(others)}. Leave them out, or add --device cuda."
             )
+        for model in self.lm_models or ():
+            if model not in LM_MODELS:
+                raise SystemExit(
+                    f"statemix: --lm-models must be among {', '.join(map(repr, LM_MODELS))}, "
+                    f"got {model!r}."
+                )
         from statemix.commands.views.bench import print_speed
 
         rivals = known if self.rivals is None else self.rivals
@@ -104,7 +122,7 @@ class Decode(DecodeConfig):
     """Append the measurements to this file as JSON lines."""
 
     def run(self) -> None:
-        for option in ("positions", "tokens", "rounds"):
+        for option in ("positions", "tokens", "rounds", "batches"):
             check_positive(option, getattr(self, option))
         from statemix.commands.views.bench import print_decode
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 from rich.table import Table
@@ -16,7 +17,7 @@ __all__ = ["print_decode", "print_error", "print_memory", "print_speed"]
 _TITLES = {
     "kernel": "kernels relative to a loop that moves the same bytes",
     "scan": "gated_block_scan, forward + backward, and others relative to it",
-    "layer": "a layer, forward + backward, relative to its projections alone",
+    "layer": "a layer, forward + backward, and others relative to it",
     "threads": "the scan with several threads, relative to one thread",
     "length": "the scan at equal B · T, relative to the shortest sequences",
     "step": "a training step of a small model, with our scan and others",
@@ -30,7 +31,8 @@ def print_speed(config: SpeedConfig, out: Path | None) -> None:
     check_writable(out)
     if config.device == "cuda":
         config = gpu.checked(config)
-    with gpu.defaults(config.device, config.dtype):
+    dtype = config.dtype if config.device == "cuda" else "float32"  # on a CPU, autocast casts
+    with gpu.defaults(config.device, dtype):
         for part in config.parts:
             rows: list[Row] = []
             bandwidths: list[Row] = []
@@ -68,14 +70,20 @@ def print_decode(config: DecodeConfig, out: Path | None) -> None:
     check_writable(out)
     times: list[Row] = []
     peaks: list[Row] = []
+    rivals: list[Row] = []
     with _measuring("decoding") as observe:
         for preset in config.presets:
             observe(preset)
             preset_times, preset_peaks = decode.measure(preset, config)
             times += preset_times
             peaks += preset_peaks
+        for size, batch in product(config.rivals, config.batches):
+            observe(f"models of size {size}, B = {batch}")
+            rivals += decode.measure_rivals(size, batch, config)
     _report("time from each position", times, out)
     _report("peak resident memory up to each position", peaks, out)
+    if rivals:
+        _report("models of other packages", rivals, out)
 
 
 @contextmanager
