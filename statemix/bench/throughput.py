@@ -49,7 +49,7 @@ def throughput_contests(compiled: bool) -> Iterator[Contest]:
 def _matched_layers() -> Iterator[tuple[str, Entrant]]:
     """Yield the name of each small preset, and its mixer as an entrant."""
     for name, preset in PRESETS.items():
-        if name.startswith("2m-"):
+        if name.startswith("2m-") and not preset.mixers:
             yield name.removeprefix("2m-"), _layer(preset.mixer, preset.width, preset.options)
 
 

@@ -8,12 +8,14 @@
 <!-- coverage -->                how many of the paper's values we have measured
 <!-- furthest -->                the largest differences from the paper
 <!-- language a -->              a panel of the paper's figure on language
+<!-- equal minutes -->           small language models after the same minutes of training
+<!-- stories -->                 accuracy on stories by number of events
 """
 
 import math
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +144,15 @@ def _curve_of(entry: Entry) -> dict[str, float]:
 
 
 def _render(
-    name: str, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
+    name: str,
+    places: list[Place],
+    found: list[Neighbour],
+    language: list[LanguageRun],
+    others: Mapping[str, str],
 ) -> str:
     """Render the text of one region."""
+    if name in others:
+        return others[name]
     kind, _, experiment = name.rpartition(" ")
     own = [place for place in places if place.experiment == experiment]
     kinds: dict[str, Callable[[], str]] = {
@@ -165,6 +173,7 @@ def _render(
     known = [
         *tables,
         *PANELS,
+        *others,
         "coverage",
         "furthest",
         "runs <experiment>",
@@ -176,12 +185,16 @@ def _render(
 
 
 def update_document(
-    path: Path, places: list[Place], found: list[Neighbour], language: list[LanguageRun]
+    path: Path,
+    places: list[Place],
+    found: list[Neighbour],
+    language: list[LanguageRun],
+    others: Mapping[str, str],
 ) -> None:
-    """Render every region of a document again, in place."""
+    """Render every region of a document again, in place; `others` are regions by name."""
 
     def replacement(match: re.Match[str]) -> str:
-        table = _render(match["name"], places, found, language)
+        table = _render(match["name"], places, found, language, others)
         return f"<!-- {match['name']} -->\n{table}<!-- end -->\n"
 
     text = path.read_text()

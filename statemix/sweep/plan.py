@@ -9,7 +9,8 @@
 A config is a `RunConfig` (a task) or an `LMRunConfig` (a language model). `cells` may yield
 `Cell(row, column, recipe, config)` instead, to place a run in a table or figure. `cells(scale)` may
 offer two sizes, "laptop" (the default) and "paper". If the file has `measure(config, task, model)`,
-it is called with each trained model, and the ledger keeps what it returns.
+it is called with each trained model, and the ledger keeps what it returns. For language models it
+is `measure(config, saved)`.
 """
 
 import inspect

@@ -8,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
+from statemix.lm.saved import load_model
+from statemix.runs.layout import FINAL
 from statemix.runs.lock import Busy, entered
 from statemix.runs.plugins import load_file
 from statemix.sweep.kinds import Config, Report, train_config
 from statemix.sweep.ledger import Ledger
-from statemix.tasks import Task
 from statemix.train import RunConfig
 from statemix.train.trained import load_trained
 
 __all__ = ["BUSY", "Outcome", "Workspace", "attempted", "find_measure", "perform"]
 
-Measure = Callable[[RunConfig, Task, nn.Module], dict[str, Any]]
+Measure = Callable[..., dict[str, Any]]  # of (config, task, model), or (config, saved model)
 Outcome = tuple[dict[str, Any] | None, str | None]  # a result, or the reason why there is none
 BUSY: Outcome = (None, None)  # another process holds the cell
 
@@ -80,13 +79,20 @@ def perform(
         with entered(directory, wait=wait) if is_task else nullcontext():
             result = train_config(config, directory, workspace.data, report)
             if measure is not None:
-                result["measured"] = _check_measured(measure(*load_trained(directory)))
+                result["measured"] = _check_measured(measure(*_load(config, directory)))
             return result, None
     except Busy:
         return BUSY
     except Exception as error:  # any error ends this run only, and its reason goes to the ledger
         line = traceback.extract_tb(error.__traceback__)[-1]
         return None, f"{type(error).__name__}: {error} ({Path(line.filename).name}:{line.lineno})"
+
+
+def _load(config: Config, directory: Path) -> tuple[Any, ...]:
+    """The arguments of `measure`: config, task and model, or config and saved language model."""
+    if isinstance(config, RunConfig):
+        return load_trained(directory)
+    return config, load_model(directory / FINAL)
 
 
 def _check_measured(found: Any) -> Any:

@@ -11,7 +11,9 @@ from statemix.report.documents import update_document
 from statemix.report.figures import make_figures
 from statemix.report.gather import Neighbour, Place, gather, neighbours
 from statemix.report.language import LANGUAGE, PANELS, language_figure, read_language
+from statemix.report.minutes import MINUTES, minutes_table
 from statemix.report.page import write_report_page
+from statemix.report.stories import STORIES, stories_figure, stories_table
 from statemix.report.tables import agreement, comma_separated, coverage, grids, latex, markdown
 from statemix.report.throughput import throughput_figure
 from statemix.sweep import Ledger
@@ -24,6 +26,12 @@ def find_experiments() -> Path:
     here = Path("experiments")
     installed = Path(statemix.__file__).parent / here
     return installed if installed.is_dir() and not here.is_dir() else here
+
+
+_OTHERS = {  # regions of documents: the experiment, and the function that renders its table
+    "equal minutes": (MINUTES, minutes_table),
+    "stories": (STORIES, stories_table),
+}
 
 
 def collect(experiments: Path, ledger: Path) -> tuple[list[Place], list[Neighbour]]:
@@ -56,8 +64,13 @@ def update_documents(experiments: Path, ledger: Path, documents: tuple[Path, ...
     """Update the tables inside Markdown files."""
     places, found = collect(experiments, ledger)
     runs = read_language(experiments / LANGUAGE, ledger)
+    others = {
+        name: table(experiments / file, ledger)
+        for name, (file, table) in _OTHERS.items()
+        if (experiments / file).is_file()
+    }
     for path in documents:
-        update_document(path, places, found, runs)
+        update_document(path, places, found, runs, others)
 
 
 def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> None:
@@ -74,7 +87,9 @@ def write_report(experiments: Path, ledger: Path, bench: Path, out: Path) -> Non
         )
     write_atomically(out / "values.csv", comma_separated(found).encode())
     figures = make_figures(places)
-    figures += [each for each in (throughput_figure(bench), language_figure(runs)) if each]
+    stories = stories_figure(experiments / STORIES, ledger)
+    others = (throughput_figure(bench), language_figure(runs), stories)
+    figures += [each for each in others if each]
     write_report_page(out / "index.html", places, found, figures)
     try:
         from statemix.report.drawing import save_figure

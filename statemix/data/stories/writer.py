@@ -6,9 +6,10 @@
 
 With a fixed start, a story is a word over a group, spelled in sentences: whoever reads it must
 compute the product. A report in between gives a part of the state away. Training stories come in an
-order that can be read as a curriculum: more events, then fewer reports.
+order that can be read as a curriculum: the number of events grows.
 """
 
+import math
 import random
 import re
 from collections.abc import Iterator
@@ -21,9 +22,8 @@ from statemix.data.stories.worlds import CHAT, WORLDS, State, World
 __all__ = ["PREFIX", "Story", "StoryConfig", "read_stories", "solve", "training_stories", "write"]
 
 PREFIX = "stories:"
-_GROWTH = 0.05, 0.4  # shares of the training stories between which the number of events grows
-_THINNING = 0.4, 0.8  # shares between which reports become rare
-_REPEATED = 0.4
+_LESSONS = ((0.05, 0.0), (0.15, 1 / 8), (0.35, 2 / 8), (0.5, 3 / 8), (0.55, 4 / 8), (0.6, 6 / 8))
+_REPEATED = 0.4  # share of the stories that may have fewer events than their lesson allows
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class StoryConfig:
     """Largest number of events in a training story."""
     chat: float = 0.2
     """Probability of a sentence that does not matter after an event."""
-    stories: int = 100_000
+    reports: float = 0.0
+    """Probability of a report after an event in a training story. Reports give the answer away:
+    a model that is trained with many learns to look for the last one."""
+    stories: int = 60_000
     """Number of training stories."""
     seed: int = 0
     """Seed of the stories."""
@@ -56,8 +59,9 @@ class StoryConfig:
                 "Stories need at least one event, and there must be at least two: "
                 f"got events={self.events}, stories={self.stories}."
             )
-        if not 0 <= self.chat < 1:
-            raise ValueError(f"`chat` must be a probability below 1, got {self.chat}.")
+        for name in ("chat", "reports"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` must be a probability, got {getattr(self, name)}.")
 
     @property
     def world(self) -> World:
@@ -98,23 +102,20 @@ def read_stories(name: str) -> StoryConfig:
 
 
 def training_stories(config: StoryConfig) -> Iterator[Story]:
-    """Stories in the order of a curriculum.
+    """Stories in the order of a curriculum: first without events, in the end with up to `events`.
 
-    The largest number of events grows to `events`, with a report after every event; then reports
-    become rare. Two stories of five have fewer events than their lesson allows.
+    Each lesson has a share of the stories; two in five have fewer events than it allows.
     """
     rng = random.Random(f"training {config.seed}")
     for i in range(config.stories):
-        share = i / config.stories
-        most = round(config.events * _between(share, *_GROWTH))
-        reports = 1 - _between(share, *_THINNING)
+        most = math.ceil(config.events * _lesson(i / config.stories))
         events = rng.randint(0, most) if rng.random() < _REPEATED else most
-        yield write(config, events, reports, rng)
+        yield write(config, events, config.reports, rng)
 
 
-def _between(share: float, first: float, last: float) -> float:
-    """How far `share` is on the way from `first` to `last`: 0 before it, 1 after it."""
-    return min(1.0, max(0.0, (share - first) / (last - first)))
+def _lesson(share: float) -> float:
+    """The largest number of events after this share of the stories, relative to `events`."""
+    return next((most for end, most in _LESSONS if share < end), 1.0)
 
 
 def write(config: StoryConfig, events: int, reports: float, rng: random.Random) -> Story:

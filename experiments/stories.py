@@ -1,0 +1,111 @@
+"""Which mixers learn to follow a story, and how far does it hold?
+
+    statemix lm prepare stories:swaps                       # also cups, round, light
+    statemix lm prepare stories:swaps,start=told
+    statemix sweep experiments/stories.py
+    statemix sweep experiments/stories.py --rows 'BD-LRU m = 3' --columns swaps
+
+Language models of width 64 read 60,000 stories once, in the order of their curriculum (none to
+eight events), and are tested on new stories with up to 64 events. All have one layer, except
+attention and the hybrid, and no MLP to speak of: a wide one learns short stories by heart. BD-LRU
+and H-LRU have a short convolution before them and an output gate behind them, as Mamba-2 and
+DeltaNet always do, and their gates are sharpened in the cool-down.
+
+Three seeds on swaps with a fixed start, one elsewhere.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from statemix.config.lm import LMRunConfig
+from statemix.config.model import LMConfig
+from statemix.data.stories import read_stories
+from statemix.lm import SavedModel
+from statemix.lm.stories import measure_stories
+from statemix.lm.tokenizer import open_tokenizer
+from statemix.sweep import Cell
+
+TEXTS = {  # stories: digest of their prepared text, its vocabulary, its windows of LENGTH tokens
+    "stories:swaps": ("c30d99623c9c38ec", 134, 925),
+    "stories:light": ("a80b9a8097f49b60", 131, 1065),
+    "stories:round": ("b03862f140bcbd37", 137, 935),
+    "stories:cups": ("2467a342307fbb79", 135, 1255),
+    "stories:swaps,start=told": ("0552f302ec78e569", 134, 1454),
+}
+LENGTH = 2048
+KERNEL = 6
+START = {"std": 0.3, "own_bias": 4.0}
+STATES = 48
+SEEDS = 3
+
+
+def around(inner: dict[str, Any]) -> dict[str, Any]:
+    """A mixer with a short convolution before it and an output gate behind it."""
+    gated = {"mixer": "output_gate", "inner": inner}
+    return {"mixer": "short_conv", "options": {"inner": gated, "kernel": KERNEL}}
+
+
+def blocks(m: int) -> dict[str, Any]:
+    """A BD-LRU with blocks of m states."""
+    return {"mixer": "bdlru", "n_blocks": STATES // m, "block_size": m, "init": START}
+
+
+CHANNELS = {"mixer": "hlru", "n_channels": STATES // 3, "order": 3, "init": START}
+ATTENTION = {"mixer": "output_gate", "inner": {"mixer": "attention", "heads": 4}}
+MODELS: dict[str, dict[str, Any]] = {
+    "BD-LRU m = 3": around(blocks(3)),
+    "LSTM": {"mixer": "lstm", "options": {"hidden": 64}},
+    "BD-LRU m = 1": around(blocks(1)),
+    "BD-LRU m = 5": around(blocks(5)),
+    "H-LRU m = 3": around(CHANNELS),
+    "Mamba-2": {"mixer": "mamba2", "options": {"head_dim": 32, "d_state": 32}},
+    "DeltaNet[-1,1]": {"mixer": "deltanet", "options": {"heads": 2, "head_dim": 32}},
+    "attention": {**around({"mixer": "attention", "heads": 4}), "layers": 2},
+    "hybrid": {
+        **around(blocks(3)),
+        "layers": 2,
+        "mixers": ("short_conv", {"mixer": "short_conv", "inner": ATTENTION, "kernel": KERNEL}),
+    },
+}
+
+
+def cells() -> Iterator[Cell]:
+    """All models on swaps, then on the other kinds, then more seeds on swaps."""
+    for name in TEXTS:
+        for row, model in MODELS.items():
+            yield cell(row, name, model, seed=0)
+    for seed in range(1, SEEDS):
+        for row, model in MODELS.items():
+            yield cell(row, "stories:swaps", model, seed)
+
+
+def cell(row: str, name: str, model: dict[str, Any], seed: int) -> Cell:
+    """A run of one model on one kind of stories."""
+    text, vocab, windows = TEXTS[name]
+    sizes = {"width": 64, "layers": 1, "inner": 1}
+    is_ours = "inner" in model.get("options", {}) and row != "attention"
+    config = LMRunConfig(
+        LMConfig(vocab, **{**sizes, **model}),
+        text,
+        length=LENGTH,
+        batch=1,
+        steps=windows,
+        optimiser="adamw",
+        lr=1e-2,
+        beta2=0.99,
+        weight_decay=0.0,
+        warmup=30,
+        cooldown=0.3,
+        sharpen=1.005 if is_ours else 1.0,
+        order="text",
+        seed=seed,
+    )
+    return Cell(row, name.removeprefix("stories:"), "curriculum", config)
+
+
+def measure(config: LMRunConfig, saved: SavedModel) -> dict[str, Any]:
+    """Accuracy of the answer by number of events."""
+    name = next(name for name, (text, _, _) in TEXTS.items() if text == config.data)
+    tokenizer, end = open_tokenizer(saved)
+    measured = measure_stories(saved.model, tokenizer, end, read_stories(name), stories=200)
+    return {"accuracy": {str(each.events): each.accuracy for each in measured}}
