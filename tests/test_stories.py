@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from lm_runs import losses, tiny_model
 from texts import little_data
 
@@ -26,8 +27,9 @@ from statemix.data.tokenizer import word_tokenizer
 from statemix.layers.unit import LinearRecurrentUnit
 from statemix.lm import load_model
 from statemix.lm.ngram import documents_of
+from statemix.lm.ranks import Scored
 from statemix.lm.stories import measure_stories
-from statemix.models import LMConfig
+from statemix.models import LanguageModel, LMConfig
 
 pytest.importorskip(
     "tokenizers", reason="text is encoded by the package tokenizers, of the extra `lm`"
@@ -205,6 +207,21 @@ def test_accuracy_counts_right_answers(kind, monkeypatch):
     measured = measure_stories(model, tokenizer, 0, config, events=(0, 5), stories=12, batch=6)
     counts = [(each.events, each.stories, each.right) for each in measured]
     assert counts == [(0, 12, 8), (5, 12, 8)]
+
+
+def test_answers_have_a_weight_in_training_only():
+    torch.manual_seed(0)
+    model = LanguageModel(LMConfig(9, 8, 1, "bdlru", {"n_blocks": 2, "block_size": 2})).double()
+    tokens, targets = torch.randint(1, 9, (2, 1, 12))
+    targets[0, [4, 9]] = 0  # the ends of two documents: their answers are the targets 2 and 7
+    plain, weighted = Scored(model), Scored(model, end=0, answers=3.0)
+    losses = F.cross_entropy(model(tokens)[0][0], targets[0], reduction="none")
+    torch.testing.assert_close(plain(tokens, targets), losses.sum())
+    expected = losses.sum() + 2.0 * (losses[2] + losses[7])
+    torch.testing.assert_close(weighted(tokens, targets), expected)
+    torch.testing.assert_close(weighted.eval()(tokens, targets), losses.sum())
+    with pytest.raises(ValueError, match="`answers` must be above zero and finite, got 0"):
+        LMRunConfig(LMConfig(10), "x", answers=0.0)
 
 
 def test_gates_are_sharpened_in_the_cooldown(tmp_path_factory, tmp_path):

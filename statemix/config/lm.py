@@ -41,6 +41,7 @@ _LATER_FIELDS = {
     "cooldown": 0.0,
     "order": "shuffled",
     "sharpen": 1.0,
+    "answers": 1.0,
 }
 
 
@@ -69,6 +70,9 @@ class LMRunConfig(Schedule, Optimisation):
     order: Literal["shuffled", "text"] = field(default="shuffled", kw_only=True)
     """shuffled: read the sequences in a random order, another one in each epoch. text: read them in
     the order of the text, which may be a curriculum."""
+    answers: Rate = field(default=1.0, kw_only=True)
+    """Weight of the last word of a document, before its full stop, in the training loss: stories
+    end with their answer, one token in forty."""
     sharpen: Annotated[float, SHARPENING] = field(default=1.0, kw_only=True)
     """Multiply the raw gates of BD-LRU and H-LRU by this factor in every step of the cool-down."""
     bf16: bool = field(default=False, kw_only=True)

@@ -132,15 +132,28 @@ class Scored(nn.Module):
     """A language model whose `forward` returns the sum of its losses.
 
     DDP and FSDP only see calls of `forward`, so the loss is computed inside it.
+
+    Args:
+        end: the end-of-text token.
+        answers: weight in training of the answers, the tokens before a full stop and `end`.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, end: int = 0, answers: float = 1.0) -> None:
         super().__init__()
         self.model = model
+        self.end = end
+        self.answers = answers
 
     def forward(self, tokens: Tensor, targets: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
         x, _ = self.model.features(tokens, cu_seqlens=cu_seqlens)
-        return next_token_loss(x, self.model.head.weight, targets, reduction="sum")
+        loss = next_token_loss(x, self.model.head.weight, targets, reduction="sum")
+        if self.training and self.answers != 1.0:
+            rows, steps = (targets[:, 2:] == self.end).nonzero(as_tuple=True)
+            own = next_token_loss(
+                x[rows, steps], self.model.head.weight, targets[rows, steps], reduction="sum"
+            )
+            loss = loss + (self.answers - 1.0) * own
+        return loss
 
 
 def spread(scored: Scored, execution: Execution, ranks: Ranks, *, bf16: bool) -> nn.Module:

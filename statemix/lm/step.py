@@ -76,7 +76,8 @@ def start(config: LMRunConfig, execution: Execution, data: TokenData, ranks: Ran
     """Draw the initial weights, the same on every rank, and wrap the model for the ranks."""
     _check(config, execution, data, ranks)
     torch.manual_seed(config.seed)
-    scored = Scored(LanguageModel(config.model).to(ranks.device))
+    fresh = LanguageModel(config.model).to(ranks.device)
+    scored = Scored(fresh, data.meta.eot, config.answers)
     flops = flops_per_token(scored.model, config.length)
     model = spread(scored, execution, ranks, bf16=config.bf16)
     return LMRun(
