@@ -18,7 +18,7 @@ from statemix import BDLRU, HLRU
 from statemix.bench.gpu import kernel_contests
 from statemix.bench.measure import hold
 from statemix.ops import gated_block_scan
-from statemix.ops.dispatch import gpu
+from statemix.ops.dispatch import gpu, layer_op
 from statemix.ops.dispatch.scans import Recurrence, register_scans
 
 if os.environ.get("TRITON_INTERPRET") != "1" or os.environ.get("STATEMIX_KERNELS") != "off":
@@ -329,6 +329,40 @@ def test_export_and_layers(layer):
     torch.testing.assert_close(
         y.double(), copy.deepcopy(mixer).double()(x.double())[0], rtol=1e-5, atol=1e-7
     )
+
+
+@pytest.mark.usefixtures("rounding")
+@pytest.mark.parametrize("bf16", [False, True], ids=["float32", "autocast"])
+@pytest.mark.parametrize("layer", [BDLRU, HLRU])
+def test_a_layer_recomputes_its_gates_chunk_by_chunk(monkeypatch, layer, bf16):
+    """With `save_memory`, gates exist for one chunk at a time: projected, scanned, and dropped."""
+    monkeypatch.setattr(layer_op, "STEPS", 8)
+    lengths = []
+    kernel = gpu.run_forward
+
+    def counted(call, plan):
+        lengths.append(call.x.shape[1])
+        return kernel(call, plan)
+
+    monkeypatch.setattr(gpu, "run_forward", counted)
+    mixer = layer(6, 3, 2, save_memory=True, learn_initial_state=True)
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    plain = copy.deepcopy(mixer).double()
+    plain._weights = lambda: None
+    x = torch.randn(2, 10, 6)
+
+    def everything(module, x):
+        x = x.clone().requires_grad_()
+        y, final = module(x)
+        return y, final, *torch.autograd.grad(y.sum() + final.sum(), [x, *module.parameters()])
+
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        ours = everything(mixer, x)
+    assert lengths == [4, 4, 2, 2, 4, 4]  # forward, and again from the last chunk to the first
+    tolerance = 5e-2 if bf16 else 1e-5
+    for y, truth in zip(ours, everything(plain, x.double()), strict=True):
+        assert (y - truth).norm() <= tolerance * truth.norm()
 
 
 def kind(way: str, *, chunked: bool = False, masked: bool = False) -> gpu.Kind:

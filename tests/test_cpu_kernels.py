@@ -5,6 +5,9 @@ oracles.
 """
 
 import ctypes
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -293,6 +296,7 @@ def test_lanes_need_no_alignment(block, m, gate):
             False,
             1,
             True,
+            0,
             *map(scans.pointer, (bounds_, None, None, gates, None, None, h, state)),
         )
         gradient = scans.ScanGradient(scan, *map(scans.pointer, (dh, None, dgates, None, state)))
@@ -301,3 +305,34 @@ def test_lanes_need_no_alignment(block, m, gate):
         results.append((h, dgates))
     torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
     torch.testing.assert_close(results[2], results[0], rtol=0, atol=0)
+
+
+def kernels_with(isa: str) -> subprocess.CompletedProcess:
+    """Run a scan, and check it against the plain one, with another instruction set."""
+    code = """
+import torch
+from statemix.kernels.cpu.library import load
+from statemix.ops import gated_block_scan
+gates, v = torch.randn(2, 30, 9, 4, 5), torch.randn(2, 30, 9, 4)
+exact, _ = gated_block_scan(gates.double(), v.double())
+for dtype, tolerance in ((torch.float32, 1e-6), (torch.bfloat16, 1e-2)):
+    h, _ = gated_block_scan(gates.to(dtype), v.to(dtype))
+    assert (h - exact).norm() < tolerance * exact.norm()
+print(load().instruction_set)
+"""
+    environment = {**os.environ, "STATEMIX_ISA": isa}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_environment_chooses_the_instruction_set():
+    usable = ["generic", "avx2", "avx512"]
+    usable = usable[: usable.index(LIBRARY.instruction_set) + 1]
+    for isa in usable:
+        run = kernels_with(isa)
+        assert run.stdout.strip() == isa, run.stderr
+
+
+def test_an_unknown_instruction_set_raises():
+    assert "STATEMIX_ISA must be an instruction set of this" in kernels_with("sse9").stderr

@@ -17,6 +17,7 @@ from statemix.kernels.cpu import layer as cpu_layer
 from statemix.kernels.cpu.library import Missing, load
 from statemix.kernels.lanes import Sizes, pack_inputs, pack_outputs, unpack_inputs, unpack_outputs
 from statemix.ops import Lookup
+from statemix.ops.dispatch import cpu as dispatch_cpu
 from statemix.ops.dispatch import layer as layer_dispatch
 from statemix.ops.dispatch import layer_op
 from statemix.ops.dispatch.layer_call import Inputs, LayerCall
@@ -490,3 +491,45 @@ def test_gradients_of_a_table_do_not_depend_on_threads(cls, monkeypatch):
             everything_of(lambda x, state: layer(Lookup(x, tokens), state), layer, table, None, {})
         )
     torch.testing.assert_close(each[0], each[1], rtol=0, atol=0)
+
+
+def peak_bytes(call):
+    """The largest number of bytes that `call` holds at one time, counted by torch's allocator."""
+    with torch.profiler.profile(profile_memory=True) as profile:
+        call()
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    held, peak = 0, 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+@LAYERS
+def test_gates_of_a_chunk_at_a_time(cls, monkeypatch):
+    """Without a kernel, as on GPUs, `save_memory` holds the gates of one chunk, not of all steps.
+
+    Beyond that, inputs, outputs and their gradients grow with T, by a few numbers of width d.
+    """
+    monkeypatch.setattr(layer_dispatch, "find_layer_kernel", lambda call: None)
+    monkeypatch.setattr(layer_op, "find_layer_kernel", lambda call: None)
+    monkeypatch.setattr(layer_op, "STEPS", 128)
+    monkeypatch.setattr(dispatch_cpu, "find_layer_kernel", lambda call: None)
+    n, m = 16, 8
+    rows = n * m if cls is BDLRU else n
+    layer = make(cls, n, m, save_memory=True)
+    peaks = []
+    for length in (1024, 4096):
+        x = torch.randn(1, length, 6, requires_grad=True)
+        for dtype in (torch.float32, torch.bfloat16):
+
+            def step(x=x, dtype=dtype):
+                with torch.autocast("cpu", dtype, enabled=dtype == torch.bfloat16):
+                    y, _ = layer(x)
+                y.float().sum().backward()
+
+            step()
+            peaks.append(peak_bytes(step))
+    grown = max(peaks[2] - peaks[0], peaks[3] - peaks[1])
+    gates = 4 * (4096 - 1024) * rows * (m + 1)
+    assert grown < 0.35 * gates, (peaks, gates)

@@ -165,11 +165,16 @@ class HLRU(LinearRecurrentUnit):
     ) -> tuple[Float[Tensor, "B d"], States]:
         """One step of a batch, for decoding."""
         h0 = self._prepare_step(x_t, state)
+        fused = self._fused_step(x_t, h0)
+        if fused is not None:
+            return fused
         gates = self.W_g(x_t).unflatten(1, self.gate_shape)
         v = self.W_v(x_t)
         s, state = expanded_companion_step(gates, v, h0, gate=self.gate, form=self.form)
         y = self.W_o(s.flatten(1))
         return y, state
+
+    _fusible_step = step
 
     def extra_repr(self) -> str:
         n, m = self.state_shape

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from statemix.layers.gates import make_linear
 from statemix.layers.weights import project
 from statemix.ops.check import check_choice
+from statemix.ops.dispatch.dense import gated_activation
 
 __all__ = [
     "CHANNEL_MIXERS",
@@ -35,7 +36,7 @@ class SwiGLU(nn.Module):
         self.W_2 = make_linear(inner, d_model, bias=False)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch d"]:
-        return project(self.W_2, F.silu(project(self.W_1, x)) * project(self.W_3, x))
+        return project(self.W_2, gated_activation(project(self.W_1, x), project(self.W_3, x)))
 
 
 class MLP(nn.Module):

@@ -26,6 +26,7 @@ from statemix.ops.check import (
     check_state,
 )
 from statemix.ops.dispatch.layer import Recurrence, Weights, fused_layer, resolve
+from statemix.ops.dispatch.step import Block, fused_block_step, fused_layer_step
 from statemix.ops.lookup import Lookup, at_each_step, steps_of
 from statemix.ops.normalise import NORMALISERS, find_normaliser
 from statemix.ops.precision import cast_like, is_autocast, promote
@@ -47,7 +48,9 @@ class LinearRecurrentUnit(ReadsTables, ABC):
     recurrence: ClassVar[Recurrence]
     h0: nn.Parameter | None
     context: "ProcessGroup | None" = None  # the ranks that share sequences: see `share_sequences`
-    _fusible_scan: ClassVar[Callable[..., tuple[Tensor, Tensor]]]  # a subclass may override `scan`
+    # A subclass may override `scan` or `step`.
+    _fusible_scan: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    _fusible_step: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
 
     def __init__(
         self,
@@ -182,6 +185,19 @@ class LinearRecurrentUnit(ReadsTables, ABC):
             group=self.context,
             read_from=read_from,
         )
+
+    def _fused_step(self, x_t: Tensor, h0: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        """(y_t, next state) if one call can compute the step, else None."""
+        return fused_layer_step(x_t, self._weights(), h0, self.recurrence, self.gate)
+
+    def step_in_block(
+        self, x_t: Tensor, state: Tensor | None, block: Block
+    ) -> tuple[Tensor, Tensor] | None:
+        """One step (B, d) of a residual block around the layer in one call, or None."""
+        if type(self).step is not type(self)._fusible_step:  # type: ignore[attr-defined]
+            return None
+        h0 = self._prepare_step(x_t, state)
+        return fused_block_step(x_t, self._weights(), block, h0, self.recurrence, self.gate)
 
     def _weights(self) -> Weights | None:
         """The tensors of the projections if a fused op may read them, else None.

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from statemix.config.model import LMConfig, MixerChoice
+from statemix.layers.decode import step_of_block
 from statemix.layers.gates import INIT_STD, make_linear
 from statemix.layers.lookup import check_tokens
 from statemix.layers.mixer import Mixer, build_mixer, check_mixed
@@ -64,6 +65,9 @@ class LMBlock(nn.Module):
         self, x_t: Float[Tensor, "B d"], state: Any = None
     ) -> tuple[Float[Tensor, "B d"], Any]:
         """Run one step; return the residual stream and the mixer's next state."""
+        fused = step_of_block(self.mixer_norm, self.mixer, self.mlp_norm, self.mlp, x_t, state)
+        if fused is not None:
+            return fused
         mixed = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
         y_t, state = check_mixed(self.mixer, mixed, x_t)
         return self.leave(x_t, y_t), state

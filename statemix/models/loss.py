@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor
 
+from statemix.ops.dispatch.dense import softmax_minus_onehot
 from statemix.ops.dispatch.linear import add_product, product
 from statemix.ops.precision import cast_under_autocast
 
@@ -129,6 +130,9 @@ def loss_and_gradient(
     logits: Tensor, targets: Tensor, with_gradient: bool
 ) -> tuple[Tensor, Tensor]:
     """Sum the losses of a chunk in at least float32; return it with its gradient for the logits."""
+    computed = softmax_minus_onehot(logits, targets, IGNORED, gradient=with_gradient)
+    if computed is not None:
+        return logits.new_tensor(computed, dtype=at_least_float32(logits.dtype)), logits
     ignored = (targets == IGNORED)[:, None]
     chosen = targets[:, None].masked_fill(ignored, 0)
     dtype = at_least_float32(logits.dtype)

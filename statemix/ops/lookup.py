@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from statemix.ops.precision import is_autocast
+
 __all__ = ["Lookup", "at_each_step", "gather", "map_rows", "steps_from", "steps_of"]
 
 
@@ -51,5 +53,11 @@ def map_rows(f: Callable[[Tensor], Tensor], x: Tensor | Lookup) -> Tensor | Look
 
 
 def at_each_step(f: Callable[[Tensor], Tensor], x: Tensor | Lookup) -> Tensor:
-    """f(x) at every step, computed once for each row of a table."""
+    """f(x) at every step, computed once for each row of a table.
+
+    In half precision, f is computed at every step. Otherwise the gradients of all uses of a row
+    would be summed in half precision.
+    """
+    if isinstance(x, Lookup) and (is_autocast(x.table) or x.table.dtype.itemsize < 4):
+        return f(gather(x))
     return gather(map_rows(f, x))

@@ -1,4 +1,4 @@
-// Eight lanes of float32: arithmetic, transposes between logical and lane order, and exponentials.
+// Lanes of float32, eight in all scans: arithmetic, transposes between logical and lane order, and exponentials.
 //
 // A group is eight blocks (or channels) side by side; entry c of all eight is one vector. Compilers
 // map the vector type to the registers of the target, so the same source serves AVX2, AVX-512, SSE
@@ -11,6 +11,8 @@
 
 #if defined(__AVX__)
 #include <immintrin.h>
+
+#include "processor.hpp"
 #endif
 
 // All code of a step is inlined, so that the processor can overlap the rows.
@@ -18,11 +20,15 @@
 
 namespace statemix {
 
-constexpr int LANES = 8;
-typedef float V __attribute__((vector_size(32)));
-typedef int32_t VI __attribute__((vector_size(32)));
+#if !defined(STATEMIX_LANES)
+#define STATEMIX_LANES 8
+#endif
+
+constexpr int LANES = STATEMIX_LANES;
+typedef float V __attribute__((vector_size(4 * STATEMIX_LANES)));
+typedef int32_t VI __attribute__((vector_size(4 * STATEMIX_LANES)));
 // An unaligned vector in memory.
-typedef float U __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float U __attribute__((vector_size(4 * STATEMIX_LANES), aligned(4), may_alias));
 
 STATEMIX_INLINE V load(const float* p) {
   V v;
@@ -30,7 +36,51 @@ STATEMIX_INLINE V load(const float* p) {
   return v;
 }
 STATEMIX_INLINE void store(float* p, V v) { std::memcpy(p, &v, sizeof v); }
-STATEMIX_INLINE V splat(float a) { return V{a, a, a, a, a, a, a, a}; }
+typedef uint32_t VU __attribute__((vector_size(4 * STATEMIX_LANES)));
+typedef uint16_t Bits __attribute__((vector_size(2 * STATEMIX_LANES)));
+
+// Numbers in bfloat16, the upper halves of float32.
+STATEMIX_INLINE V load(const uint16_t* p) {
+#if defined(__AVX2__) && STATEMIX_LANES == 8
+  return (V)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)p)), 16);
+#else
+  Bits b;
+  std::memcpy(&b, p, sizeof b);
+  return (V)(__builtin_convertvector(b, VU) << 16);
+#endif
+}
+
+#if defined(__AVX512VL__)
+// True if the processor has an instruction for the conversion, which also flushes subnormal numbers
+// to zero. It is not in the instruction set that this code is compiled for.
+static const bool ROUNDS_TO_BFLOAT16 = has_bfloat16();
+#endif
+
+// Rounds to nearest, ties to even; NaN stays NaN.
+STATEMIX_INLINE void store(uint16_t* p, V v) {
+#if defined(__AVX512VL__)
+  if (ROUNDS_TO_BFLOAT16) {
+    Bits b;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(b) : "v"(v));
+    std::memcpy(p, &b, sizeof b);
+    return;
+  }
+#endif
+  const VU u = (VU)v, rounded = u + 0x7fff + ((u >> 16) & 1), nan = u | 0x400000;
+  const VU is_nan = (VU)(v != v);
+  const VU upper = ((is_nan & nan) | (~is_nan & rounded)) >> 16;
+#if defined(__AVX512VL__) && STATEMIX_LANES == 8
+  _mm_storeu_si128((__m128i*)p, _mm256_cvtepi32_epi16((__m256i)upper));
+#else
+  const Bits b = __builtin_convertvector(upper, Bits);
+  std::memcpy(p, &b, sizeof b);
+#endif
+}
+STATEMIX_INLINE V splat(float a) {
+  V v;
+  for (int i = 0; i < LANES; ++i) v[i] = a;
+  return v;
+}
 STATEMIX_INLINE V select(VI condition, V a, V b) {
   return (V)((condition & (VI)a) | (~condition & (VI)b));
 }
@@ -42,7 +92,9 @@ STATEMIX_INLINE V zero_unless(VI condition, V a) { return (V)(condition & (VI)a)
 
 // a > b ? a : b, which returns a NaN in b but not a NaN in a.
 STATEMIX_INLINE V larger(V a, V b) {
-#if defined(__AVX__)
+#if defined(__AVX512F__) && STATEMIX_LANES == 16
+  return (V)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__) && STATEMIX_LANES == 8
   return (V)_mm256_max_ps((__m256)a, (__m256)b);
 #else
   return select(a > b, a, b);
@@ -100,6 +152,28 @@ STATEMIX_INLINE V hyperbolic_tangent(V g) {
   const V far = with_sign((1.0f - e) / (1.0f + e), g);
   return select(a < 0.625f, near_zero, far);
 }
+
+// Converts `count` numbers between bfloat16 and float32.
+STATEMIX_INLINE void widen(const uint16_t* src, int64_t count, float* dst) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(dst + i, load(src + i));
+  for (; i < count; ++i) {
+    const uint32_t bits = (uint32_t)src[i] << 16;
+    std::memcpy(dst + i, &bits, sizeof bits);
+  }
+}
+STATEMIX_INLINE void narrow(const float* src, int64_t count, uint16_t* dst) {
+  int64_t i = 0;
+  for (; i + LANES <= count; i += LANES) store(dst + i, load(src + i));
+  if (i == count) return;
+  float rest[LANES] = {};
+  uint16_t bits[LANES];
+  std::memcpy(rest, src + i, sizeof(float) * (count - i));
+  store(bits, load(rest));
+  std::memcpy(dst + i, bits, sizeof(uint16_t) * (count - i));
+}
+
+#if STATEMIX_LANES == 8
 
 typedef float Half __attribute__((vector_size(16)));
 
@@ -239,5 +313,7 @@ STATEMIX_INLINE void from_lanes(const V* src, int count, int64_t rows, float* ds
   else
     from_lanes_there<COUNT>(src, count, rows, dst);
 }
+
+#endif
 
 }  // namespace statemix

@@ -8,6 +8,9 @@ If the inputs are rows of a small table, the gates of every row are computed onc
 reads them from cache. The backward scan sums the gradients of the gates by row. These sums are
 added to the gradients of the weights at the end.
 
+The dtype of x, float32 or bfloat16, is that of the products, gates and outputs. States, and sums of
+gradients, are float32.
+
 Sequences are concatenated on one axis of N steps. A chunk may end inside a sequence: a row of
 `states` then carries its state to the next chunk.
 """
@@ -24,7 +27,7 @@ from statemix.kernels.calls import Recurrence, Weights
 from statemix.kernels.cpu import pool, products
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.readout import Readout
-from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, pointer, run
+from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, half_flags, pointer, run
 from statemix.kernels.lanes import (
     Sizes,
     pack_inputs,
@@ -96,19 +99,20 @@ def make_layer(
     recurrence: Recurrence,
     gate: str,
     weights: Weights,
+    dtype: torch.dtype,
     length: int,
     read_from: int,
 ) -> Layer:
-    """A layer with its weights packed into lanes.
+    """A layer with its weights packed into lanes, in `dtype`.
 
     Its sequences are in rows of `length` steps, and it has outputs from step `read_from` of a row.
     """
-    W_g, c, W_v, W_o = weights
+    W_g, c, W_v, W_o = (w.float() for w in weights)  # differences of gates in float32
     sizes = sizes_of(*weights.state_shape(recurrence), recurrence=recurrence, gate=gate)
     W = pack_inputs(W_g, W_v, sizes)
     bias = pack_inputs(c.unsqueeze(1), c.new_zeros((W_v.shape[0], 1)), sizes).view(-1)
-    readout = Readout(pack_outputs(W_o, sizes), length, read_from)
-    return Layer(library, recurrence, gate, sizes, W, bias, readout)
+    readout = Readout(pack_outputs(W_o, sizes).to(dtype), length, read_from)
+    return Layer(library, recurrence, gate, sizes, W.to(dtype), bias.to(dtype), readout)
 
 
 class Gates(NamedTuple):
@@ -131,7 +135,8 @@ class Rows:
 
     def memory(self, keep: bool) -> Tensor:
         """Memory for the gates of all steps, or of one chunk."""
-        return pool.empty((self.steps if keep else min(self.steps, STEPS), self.layer.sizes.inputs))
+        steps = self.steps if keep else min(self.steps, STEPS)
+        return pool.empty((steps, self.layer.sizes.inputs), self.x.dtype)
 
     def gates(self, s: Chunk, memory: Tensor, keep: bool) -> Gates:
         """Compute the raw gates and drivers of a chunk."""
@@ -144,14 +149,10 @@ class Rows:
         return Gates(memory[s.a : s.b], None)
 
     def collector(self) -> "RowsGradient":
-        dgates = pool.empty((min(self.steps, STEPS), self.layer.sizes.inputs))
-        return RowsGradient(
-            self,
-            dgates,
-            pool.empty(tuple(self.x.shape)),
-            self.layer.W.new_zeros(self.layer.W.shape[::-1]),
-            torch.zeros_like(self.layer.c),
-        )
+        inputs, d = self.layer.W.shape
+        dgates = pool.empty((min(self.steps, STEPS), inputs), self.x.dtype)
+        dx = pool.empty(tuple(self.x.shape), self.x.dtype)
+        return RowsGradient(self, dgates, dx, torch.zeros(d, inputs), torch.zeros(inputs))
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class RowsGradient:
         """Add the gradients that were written there."""
         dgates = self.memory(s)
         products.add_product(self.dW_t, self.rows.x[s.a : s.b].t(), dgates)
-        self.dc.add_(dgates.sum(0))
+        self.dc.add_(dgates.sum(0, dtype=torch.float32))
         products.into(self.dx[s.a : s.b], dgates, self.rows.layer.W)
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -205,12 +206,12 @@ class Table:
         return Gates(memory, self.tokens[s.a : s.b])
 
     def collector(self) -> "TableGradient":
-        return TableGradient(self, self.x.new_zeros((self.x.shape[0], self.layer.sizes.inputs)))
+        return TableGradient(self, torch.zeros(self.x.shape[0], self.layer.sizes.inputs))
 
 
 @dataclass(frozen=True)
 class TableGradient:
-    """The gradients of the table's gates, which a scan adds to."""
+    """The gradients of the table's gates in float32, which a scan adds to."""
 
     table: Table
     dgates: Tensor
@@ -223,10 +224,11 @@ class TableGradient:
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
         x, W = self.table.x, self.table.layer.W
+        dgates = self.dgates.to(x.dtype)
         dx = x.new_empty(x.shape)
-        dW_t = W.new_empty(W.shape[::-1])
-        products.into(dx, self.dgates, W)
-        products.into(dW_t, x.t(), self.dgates)
+        dW_t = W.new_empty(W.shape[::-1], dtype=torch.float32)
+        products.into(dx, dgates, W)
+        products.into(dW_t, x.t(), dgates)
         return dx, dW_t.t().contiguous(), self.dgates.sum(0)
 
 
@@ -270,13 +272,13 @@ def forward(
     n, m, *_ = layer.sizes
     N = source.steps
     x = source.x
-    y = pool.empty((layer.readout.count(N), layer.readout.W_o.shape[0]))
-    states = x.new_zeros((len(bounds) - 1, n, m))
+    y = pool.empty((layer.readout.count(N), layer.readout.W_o.shape[0]), x.dtype)
+    states = torch.zeros(len(bounds) - 1, n, m)
     if h0 is not None:
         states.copy_(h0)
     gates = source.memory(keep)
     h = pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
-    entries = x.new_empty((0 if keep else -(-N // STEPS), n, m))
+    entries = torch.empty(0 if keep else -(-N // STEPS), n, m)
     for s in _chunks(bounds):
         rows = slice(s.a, s.b) if keep else slice(0, s.b - s.a)
         if not keep:
@@ -288,7 +290,7 @@ def forward(
     return (
         y,
         states,
-        Kept(gates, h, entries) if keep else Kept(x.new_empty(0), x.new_empty(0), entries),
+        Kept(gates, h, entries) if keep else Kept(x.new_empty(0), torch.empty(0), entries),
     )
 
 
@@ -316,11 +318,11 @@ def backward(
     sizes = layer.sizes
     keep = kept.gates.numel() > 0
     memory = kept.gates if keep else source.memory(False)
-    dh = pool.empty((min(source.steps, STEPS), sizes.states))
+    dh = pool.empty((min(source.steps, STEPS), sizes.states), source.x.dtype)
     states = dfinal.clone(memory_format=torch.contiguous_format)
     collected = source.collector()
-    dW_o = torch.zeros_like(layer.readout.W_o)
-    scratch = None if keep else torch.empty_like(dh)
+    dW_o = torch.zeros(layer.readout.W_o.shape)
+    scratch = None if keep else torch.empty(dh.shape)
     for s in reversed(list(_chunks(bounds))):
         rows = slice(s.a, s.b)
         local = slice(0, s.b - s.a)
@@ -328,7 +330,7 @@ def backward(
         gates = source.kept(s, memory) if keep else source.gates(s, memory, False)
         h = kept.h[rows] if scratch is None else scratch[local]
         if not keep:
-            _scan_forward(layer, s, gates, mask, _zeros_or_copy(start, s, sizes, source.x), h)
+            _scan_forward(layer, s, gates, mask, _zeros_or_copy(start, s, sizes), h)
         layer.readout.backward(s.a, s.b, dy, dh[local])
         _scan_backward(
             layer,
@@ -357,15 +359,13 @@ def _entering(layer: Layer, s: Chunk, kept: Kept, h0: Tensor | None, keep: bool)
     if not s.cut:
         return None if h0 is None else h0[s.first : s.last].contiguous()
     n, m, *_ = layer.sizes
-    start = (
-        layer.W.new_zeros((s.last - s.first, n, m)) if h0 is None else h0[s.first : s.last].clone()
-    )
+    start = torch.zeros(s.last - s.first, n, m) if h0 is None else h0[s.first : s.last].clone()
     start[0] = state_of(kept.h[s.a - 1], layer.sizes) if keep else kept.entries[s.index]
     return start
 
 
-def _zeros_or_copy(start: Tensor | None, s: Chunk, sizes: Sizes, like: Tensor) -> Tensor:
-    return like.new_zeros((s.last - s.first, sizes.n, sizes.m)) if start is None else start.clone()
+def _zeros_or_copy(start: Tensor | None, s: Chunk, sizes: Sizes) -> Tensor:
+    return torch.zeros(s.last - s.first, sizes.n, sizes.m) if start is None else start.clone()
 
 
 def _scan_forward(
@@ -393,6 +393,7 @@ def _scan_backward(
     states.
     """
     scan = _structure(layer, s, gates, mask, start, h, None)
+    scan.half |= half_flags(dh=dh, dX=dgates)
     arguments = ScanGradient(scan, *(pointer(y) for y in (dh, states, dgates, None, states)))
     run(layer.library.handle.statemix_backward, arguments, layer.recurrence)
 
@@ -415,5 +416,6 @@ def _structure(
         False,
         torch.get_num_threads(),
         True,
+        half_flags(X=gates.X),
         *pointers,
     )

@@ -1,6 +1,7 @@
 """The compiled CPU library, loaded with ctypes, or the reason why it is missing."""
 
 import ctypes
+import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Any
 
 from statemix.kernels.switch import SWITCH, is_switched_on
 
-__all__ = ["Library", "Missing", "load"]
+__all__ = ["ISA", "Library", "Missing", "load"]
 
-ABI_VERSION = 7
+ABI_VERSION = 8
+ISA = "STATEMIX_ISA"  # generic, avx2 or avx512: an instruction set other than the best one
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,21 @@ def load() -> Library | Missing:
         )
     handle.statemix_instruction_set.restype = ctypes.c_char_p
     instruction_set = handle.statemix_instruction_set().decode()
+    _check_wish(instruction_set)
     return Library(
         path, instruction_set, _share_threads(handle), handle.statemix_max_size(), handle
     )
+
+
+def _check_wish(instruction_set: str) -> None:
+    """The library follows STATEMIX_ISA if this processor has that instruction set."""
+    wish = os.environ.get(ISA)
+    if wish and wish != instruction_set:
+        raise ValueError(
+            f"The environment variable {ISA} must be an instruction set of this processor and of "
+            f"the library (generic, avx2 or avx512), got {wish!r}. "
+            f"Without it, the library uses the best one; with it, {instruction_set}."
+        )
 
 
 def _share_threads(handle: ctypes.CDLL) -> str:

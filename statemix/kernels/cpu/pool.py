@@ -45,16 +45,16 @@ def limit() -> int:
     return int(value) << 20
 
 
-def empty(shape: tuple[int, ...]) -> Tensor:
-    """An uninitialised float32 CPU tensor, from the pool if it is large."""
+def empty(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Tensor:
+    """An uninitialised CPU tensor, from the pool if it is large."""
     count = math.prod(shape)
-    size = 4 * count
+    size = dtype.itemsize * count
     if size < SMALLEST or limit() == 0:
-        return torch.empty(shape, dtype=torch.float32)
+        return torch.empty(shape, dtype=dtype)
     block = _take(size)
     memory = (ctypes.c_char * size).from_buffer(block)
     weakref.finalize(memory, _give_back, block).atexit = False
-    tensor = reshaped(torch.frombuffer(memory, dtype=torch.float32, count=count), shape)
+    tensor = reshaped(torch.frombuffer(memory, dtype=dtype, count=count), shape)
     # torch.empty does the same in this mode.
     if torch.are_deterministic_algorithms_enabled() and deterministic.fill_uninitialized_memory:  # type: ignore[attr-defined]
         tensor.fill_(torch.nan)
@@ -70,8 +70,8 @@ def reshaped(x: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def empty_like(x: Tensor) -> Tensor:
-    """An uninitialised float32 tensor with the shape of `x`."""
-    return empty(tuple(x.shape))
+    """An uninitialised tensor with the shape and dtype of `x`."""
+    return empty(tuple(x.shape), x.dtype)
 
 
 def _take(size: int) -> mmap.mmap:

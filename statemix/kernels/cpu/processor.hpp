@@ -30,4 +30,10 @@ inline bool has_avx512() {
   return has_features(bit_AVX2 | bit_AVX512F | bit_AVX512VL | bit_AVX512DQ, XSAVE_AVX512);
 }
 
+// True if the processor converts float32 to bfloat16. The registers are those of AVX-512.
+inline bool has_bfloat16() {
+  unsigned a, b, c, d;
+  return has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
+}
+
 }  // namespace statemix

@@ -67,7 +67,10 @@ def product(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def into(out: Tensor, a: Tensor, b: Tensor, bias: Tensor | None = None) -> None:
-    """Write the product a b to `out`, which keeps its dtype under autocast."""
+    """Write the product a b to `out`, which may have a wider dtype and keeps it under autocast."""
+    if out.dtype != a.dtype:
+        out.copy_(product(a, b, bias))
+        return
     if _by_onednn(a, b):
         for start in range(0, a.shape[0], STEPS):
             rows = slice(start, start + STEPS)

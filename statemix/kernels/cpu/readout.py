@@ -1,6 +1,7 @@
 """The outputs y = W_o h of a chunk of steps: of all steps, or from one step of every row on.
 
 Rows of `length` steps are concatenated on one axis, h (N, states), and so are their outputs, y.
+States are float32; W_o, outputs and gradients of states have the dtype of the products.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Readout:
 
     def forward(self, a: int, b: int, h: Tensor, y: Tensor) -> None:
         """Write the outputs of the steps a .. b − 1, whose states are h."""
-        products.into(y[self._outputs(a, b)], h[self._local(a, b)], self.W_o.t())
+        products.into(y[self._outputs(a, b)], self._low(h[self._local(a, b)]), self.W_o.t())
 
     def backward(self, a: int, b: int, dy: Tensor, dh: Tensor) -> None:
         """Write the gradients of those states; they are zero at steps that are not read."""
@@ -37,15 +38,19 @@ class Readout:
 
     def add_gradient(self, a: int, b: int, dy: Tensor, h: Tensor, dW_o: Tensor) -> None:
         """Add what those steps contribute to the gradient of W_o."""
-        products.add_product(dW_o, dy[self._outputs(a, b)].t(), h[self._local(a, b)])
+        products.add_product(dW_o, dy[self._outputs(a, b)].t(), self._low(h[self._local(a, b)]))
 
     def gradient(self, dy: Tensor, h: Tensor) -> Tensor:
         """The gradient of W_o, from the states of all steps."""
         if self.start:
             h = h.view(-1, self.length, h.shape[1])[:, self.start :].flatten(0, 1)
-        dW_o = torch.empty_like(self.W_o)
-        products.into(dW_o, dy.t(), h)
+        dW_o = torch.empty(self.W_o.shape)
+        products.into(dW_o, dy.t(), self._low(h))
         return dW_o
+
+    def _low(self, h: Tensor) -> Tensor:
+        """States in the dtype of the products."""
+        return h.to(self.W_o.dtype)
 
     def count(self, step: int) -> int:
         """The number of outputs before `step`."""

@@ -1,6 +1,10 @@
-"""Calls of the compiled scans, with float32 inputs and outputs."""
+"""Calls of the compiled scans.
+
+States are float32. Other tensors are float32, or bfloat16, which kernels read and write in place.
+"""
 
 import ctypes
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,10 +19,12 @@ __all__ = [
     "SUPPORTED_GATES",
     "Scan",
     "ScanGradient",
-    "as_input",
+    "as_state",
     "backward",
     "forward",
+    "half_flags",
     "pointer",
+    "readable",
     "run",
 ]
 
@@ -34,6 +40,7 @@ GATES = {
     "odds": 8,
     "hardmax": 9,
 }
+HALF = {"X": 1, "x": 2, "h": 4, "dh": 8, "dX": 16, "dx": 32}  # `statemix_half`
 SUPPORTED_GATES = GATES.keys() - {"odds"}  # "odds": softmax of differences of gates, in layers
 POINTER = ctypes.c_void_p
 
@@ -44,7 +51,7 @@ class Scan(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("B", "T", "n", "S")),
         *((name, ctypes.c_int32) for name in ("m", "gate", "reverse", "threads")),
-        ("lanes", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("lanes", "half")),
         *((name, POINTER) for name in ("bounds", "mask", "rows", "X", "x", "h0", "h", "final")),
     )
 
@@ -57,7 +64,7 @@ class ScanGradient(ctypes.Structure):
 
 def forward(library: Library, call: ScanCall) -> tuple[Tensor, Tensor]:
     """(h, final)."""
-    call = call.contiguous(torch.float32)
+    call = _readable(call)
     bounds = _bounds(call)
     h = pool.empty_like(call.x)
     final = call.empty_states()
@@ -70,15 +77,16 @@ def backward(
     library: Library, call: ScanCall, h: Tensor, dh: Tensor, dfinal: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(dX, dx, dh0)."""
-    call = call.contiguous(torch.float32)
+    call = _readable(call)
     bounds = _bounds(call)
-    h, dh, dfinal = (as_input(y) for y in (h, dh, dfinal))
+    h, dh = (readable(y).contiguous() for y in (h, dh))
+    dfinal = as_state(dfinal)
     dX = pool.empty_like(call.X)
     dx = pool.empty_like(call.x)
     dh0 = call.empty_states()
-    arguments = ScanGradient(
-        _structure(call, bounds, h, None), *(pointer(y) for y in (dh, dfinal, dX, dx, dh0))
-    )
+    scan = _structure(call, bounds, h, None)
+    scan.half |= half_flags(dh=dh, dX=dX, dx=dx)
+    arguments = ScanGradient(scan, *(pointer(y) for y in (dh, dfinal, dX, dx, dh0)))
     run(library.handle.statemix_backward, arguments, call.recurrence)
     return dX, dx, dh0
 
@@ -95,13 +103,30 @@ def _structure(call: ScanCall, bounds: Tensor, h: Tensor, final: Tensor | None) 
     B, T, n = call.x.shape[:3]
     threads = torch.get_num_threads()
     sizes = (B, T, n, bounds.shape[0] - 1, call.m, GATES[call.gate], call.reverse, threads, False)
+    half = half_flags(X=call.X, x=call.x, h=h)
     tensors = (bounds, call.mask, None, call.X, call.x, call.h0, h, final)
-    return Scan(*sizes, *(pointer(y) for y in tensors))
+    return Scan(*sizes, half, *(pointer(y) for y in tensors))
 
 
-def as_input(x: Tensor) -> Tensor:
-    """`x` as the library expects it: float32 and contiguous."""
+def half_flags(**tensors: Tensor) -> int:
+    """The flags of `statemix_half` for the tensors that are in bfloat16."""
+    return sum(HALF[name] for name, y in tensors.items() if y.dtype == torch.bfloat16)
+
+
+def readable(x: Tensor) -> Tensor:
+    """`x` in a dtype that the library reads."""
+    return x if x.dtype in (torch.float32, torch.bfloat16) else x.to(torch.float32)
+
+
+def as_state(x: Tensor) -> Tensor:
+    """`x` as the library expects states: float32 and contiguous."""
     return x.to(torch.float32).contiguous()
+
+
+def _readable(call: ScanCall) -> ScanCall:
+    """The call with contiguous tensors in dtypes that the library reads."""
+    h0 = None if call.h0 is None else as_state(call.h0)
+    return replace(call, X=readable(call.X), x=readable(call.x), h0=h0).contiguous()
 
 
 def pointer(x: Tensor | None) -> int | None:

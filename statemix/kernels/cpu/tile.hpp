@@ -52,10 +52,42 @@ struct TileOut {
   int64_t step, driver_step;
 };
 
-STATEMIX_INLINE const U* at(const float* x, int64_t vector) {
-  return (const U*)(x + vector * LANES);
+STATEMIX_INLINE const U* at(const void* x, int64_t vector) {
+  return (const U*)((const float*)x + vector * LANES);
 }
-STATEMIX_INLINE U* at(float* x, int64_t vector) { return (U*)(x + vector * LANES); }
+STATEMIX_INLINE U* at(void* x, int64_t vector) { return (U*)((float*)x + vector * LANES); }
+STATEMIX_INLINE const uint16_t* half_at(const void* x, int64_t number) {
+  return (const uint16_t*)x + number;
+}
+STATEMIX_INLINE uint16_t* half_at(void* x, int64_t number) { return (uint16_t*)x + number; }
+
+// `count` vectors in lane order, from vector `first` of x on: in place, or converted to `scratch`.
+STATEMIX_INLINE const U* vectors(const void* x, int64_t first, int count, bool half, V* scratch) {
+  if (!half) return at(x, first);
+  const uint16_t* src = half_at(x, first * LANES);
+  for (int i = 0; i < count; ++i) scratch[i] = load(src + i * LANES);
+  return (const U*)scratch;
+}
+
+// Converts the `count` entries of each of `present` items, from number `first` of x on, to `count`
+// vectors. `raw` has space for them in float32.
+template <int COUNT>
+STATEMIX_INLINE void read_lanes(const void* x, int64_t first, int count, int64_t present, bool half,
+                                V* raw, V* dst) {
+  const float* src = (const float*)x + first;
+  if (half) {
+    widen(half_at(x, first), count * present, (float*)raw);
+    src = (const float*)raw;
+  }
+  to_lanes<COUNT>(src, count, present, dst);
+}
+
+template <int COUNT>
+STATEMIX_INLINE void write_lanes(const V* src, int count, int64_t present, bool half, V* raw,
+                                 void* x, int64_t first) {
+  from_lanes<COUNT>(src, count, present, half ? (float*)raw : (float*)x + first);
+  if (half) narrow((const float*)raw, count * present, half_at(x, first));
+}
 
 }  // namespace
 }  // namespace statemix

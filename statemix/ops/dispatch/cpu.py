@@ -121,7 +121,9 @@ def _layer_backward(library: Library) -> Callable[..., Any]:
         if find_layer_kernel(call) is None:
             return layer_op.body_backward(dy, dfinal, *arguments)
         kept = layer.Kept(gates, h, entries)
-        d = layer.backward(*_prepared(library, call), _flat(dy), dfinal, kept)
+        d = layer.backward(
+            *_prepared(library, call), _flat(dy).to(call.inputs.x.dtype), dfinal, kept
+        )
         # Compiled code relies on contiguous outputs, and these may be views.
         weights = (w.contiguous() for w in (d.W_g, d.c, d.W_v, d.W_o))
         return pool.reshaped(d.x, tuple(call.inputs.x.shape)), *weights, d.h0
@@ -137,11 +139,17 @@ def _prepared(
     cu_seqlens, mask, _ = call.sequences
     steps = call.inputs.steps
     own = layer.make_layer(
-        library, call.recurrence, call.gate, call.weights, steps.shape[1], call.read_from
+        library,
+        call.recurrence,
+        call.gate,
+        call.weights,
+        x.dtype,
+        steps.shape[1],
+        call.read_from,
     )
     bounds = _flat_bounds(steps, cu_seqlens)
     source = layer.source_of(own, _flat(x), None if tokens is None else tokens.flatten())
-    h0 = None if call.h0 is None else scans.as_input(call.h0)
+    h0 = None if call.h0 is None else scans.as_state(call.h0)
     return own, source, h0, bounds, None if mask is None else mask.flatten().contiguous()
 
 

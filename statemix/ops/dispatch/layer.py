@@ -5,6 +5,7 @@ split over ranks, or run the lines of its `forward` one by one. Every choice is 
 tensors alone. `fused_layer` returns None if the layer should run the lines of its `forward`.
 """
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -18,7 +19,7 @@ from statemix.ops.dispatch.registry import Pair, in_transform
 from statemix.ops.expanded import expanded_companion_scan
 from statemix.ops.gated import gated_block_scan
 from statemix.ops.lookup import Lookup, gather
-from statemix.ops.precision import is_autocast
+from statemix.ops.precision import cast_under_autocast, is_autocast, without_autocast
 from statemix.ops.segments import Sequences, zero_where_masked
 
 if TYPE_CHECKING:
@@ -60,8 +61,10 @@ def fused_layer(
         return None
     inputs = Inputs(*x) if isinstance(x, Lookup) else Inputs(x)
     call = LayerCall(inputs, weights, h0, sequences, gate, recurrence, read_from)
-    if runs_as_one_op(call, save_memory=save_memory):
-        return recurrent_layer(call, keep=_needs_gradient(call) and not save_memory)
+    lowered = _under_autocast(call)
+    if runs_as_one_op(lowered, save_memory=save_memory):
+        with without_autocast(inputs.x.device) if is_autocast(inputs.x) else nullcontext():
+            return recurrent_layer(lowered, keep=_needs_gradient(call) and not save_memory)
     if save_memory and torch.is_grad_enabled() and inputs.tokens is None:
         return _recompute(call)
     return None
@@ -72,12 +75,18 @@ def runs_as_one_op(call: LayerCall, *, save_memory: bool) -> bool:
 
     It does if it has a kernel and there are enough steps, or to save memory.
     """
-    if call.sequences.reverse or is_autocast(call.inputs.x):
+    if call.sequences.reverse:
         return False
     has_kernel = find_layer_kernel(call) is not None
     if not (save_memory or (has_kernel and _is_worthwhile(call))):
         return False
     return not has_kernel or call.gate != "softmax" or _has_moderate_input_gates(call.weights)
+
+
+def _under_autocast(call: LayerCall) -> LayerCall:
+    """The call with x in autocast's dtype, which is then that of all products."""
+    (x,) = cast_under_autocast(call.inputs.x)
+    return call._replace(inputs=call.inputs._replace(x=x))
 
 
 def _is_worthwhile(call: LayerCall) -> bool:
@@ -126,12 +135,10 @@ def lookup_pays(rows: int, tokens: Tensor) -> bool:
 def resolve(x: Tensor | Lookup, mask: Tensor | None) -> Tensor | Lookup:
     """`x` with zeros at masked steps, where a NaN must not reach the gradients of the weights.
 
-    A lookup is gathered if there is a mask, or in half precision. Otherwise the gradients of all
-    uses of a row would be summed in half precision.
+    A lookup is gathered if there is a mask.
     """
     if isinstance(x, Lookup) and mask is None:
-        half = is_autocast(x.table) or x.table.dtype.itemsize < 4
-        return gather(x) if half else x
+        return x
     return zero_where_masked(gather(x), mask)
 
 

@@ -83,7 +83,7 @@ def layer_call(
 
 @dataclass(frozen=True)
 class LayerKernel:
-    """A device's kernel for float32 layers.
+    """A device's kernel for layers in float32 and bfloat16.
 
     The fields are its largest m, its gate functions, and the shapes of the tensors that it saves
     for the backward pass.
@@ -94,6 +94,7 @@ class LayerKernel:
     saved_shapes: Callable[[LayerCall, bool], tuple[tuple[int, ...], ...]]
 
 
+KERNEL_DTYPES = {torch.float32, torch.bfloat16}
 LAYER_KERNELS: dict[str, LayerKernel] = {}
 
 
@@ -101,6 +102,6 @@ def find_layer_kernel(call: LayerCall) -> LayerKernel | None:
     """The kernel that computes this layer, None if there is none."""
     x = call.inputs.x
     kernel = LAYER_KERNELS.get(x.device.type)
-    if kernel is None or x.dtype != torch.float32:
+    if kernel is None or not {x.dtype, *(w.dtype for w in call.weights)} <= KERNEL_DTYPES:
         return None
     return kernel if call.weights.m <= kernel.max_size and call.gate in kernel.gates else None

@@ -13,8 +13,9 @@ With `tokens` (B, T), x is a table (V, d) whose rows they name: the gates are co
 The outputs are those of the steps `read_from` .. T − 1; W_o is not applied to earlier steps.
 
 `block` selects the block recurrence. Otherwise the companion recurrence runs, and the readout sees
-its last m outputs. The implementation in this file runs on every device and dtype, and never keeps
-gates.
+its last m outputs. The dtype of x is that of the products and of y: weights in a wider dtype are
+rounded to it, but their gradients are not. The implementation in this file runs on every device and
+dtype, and never keeps gates.
 """
 
 from collections.abc import Iterator
@@ -49,7 +50,8 @@ def recurrent_layer(call: LayerCall, *, keep: bool) -> Pair:
 
 def reference(call: LayerCall) -> Pair:
     """The same in differentiable torch and scans."""
-    inputs, (W_g, c, W_v, W_o), h0, sequences, gate, recurrence, read_from = call
+    inputs, weights, h0, sequences, gate, recurrence, read_from = call
+    W_g, c, W_v, W_o = (w.to(inputs.x.dtype) for w in weights)
     gates = inputs.look_up(F.linear(inputs.x, W_g, c))
     v = inputs.look_up(F.linear(inputs.x, W_v))
     n, m = call.weights.state_shape(recurrence)
@@ -101,7 +103,7 @@ def body(*arguments):
         entries.append(state)
         y[:, read], state = reference(part._replace(h0=state))
     stacked = torch.stack(entries) if entries else state.new_empty((0, *call.states_shape))
-    return y, state, state.new_empty(0), state.new_empty(0), stacked
+    return y, state, x.new_empty(0), state.new_empty(0), stacked
 
 
 def body_backward(dy, dfinal, *arguments):
@@ -138,7 +140,8 @@ def _fake(*arguments):
     x = call.inputs.x
     y = x.new_empty(call.output_shape)
     final = x.new_empty(call.states_shape, dtype=state_dtype(x))
-    return y, final, *(final.new_empty(shape) for shape in shapes)
+    gates, h, entries = shapes
+    return y, final, x.new_empty(gates), final.new_empty(h), final.new_empty(entries)
 
 
 def _backward_fake(dy, dfinal, *arguments):
