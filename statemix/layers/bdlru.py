@@ -1,6 +1,7 @@
 """The block-diagonal linear recurrent unit."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Float
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
+from statemix.layers.weights import project
 from statemix.ops import gated_block_step
 from statemix.ops.dispatch.layer import Recurrence, scan_blocks
 from statemix.ops.lookup import Lookup, at_each_step
@@ -100,10 +102,10 @@ class BDLRU(LinearRecurrentUnit):
         fused = self._fused(x, h0, time, read_from)
         if fused is not None:
             return fused
-        gates = at_each_step(self.W_g, x)
-        v = at_each_step(self.W_v, x)
+        gates = at_each_step(partial(project, self.W_g), x)
+        v = at_each_step(partial(project, self.W_v), x)
         h, state = self.scan(gates, v, h0, time)
-        y = self.W_o(h[:, read_from:].flatten(2))
+        y = project(self.W_o, h[:, read_from:].flatten(2))
         return y, state
 
     def scan(

@@ -1,6 +1,7 @@
 """The higher-order linear recurrent unit."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from statemix.layers.mixer import register_mixer
 from statemix.layers.unit import LinearRecurrentUnit, check_sizes
+from statemix.layers.weights import project
 from statemix.ops import expanded_companion_step
 from statemix.ops.check import check_choice
 from statemix.ops.companion import FORMS
@@ -137,10 +139,10 @@ class HLRU(LinearRecurrentUnit):
         fused = self._fused(x, h0, time, read_from)
         if fused is not None:
             return fused
-        gates = at_each_step(self.W_g, x)
-        v = at_each_step(self.W_v, x)
+        gates = at_each_step(partial(project, self.W_g), x)
+        v = at_each_step(partial(project, self.W_v), x)
         s, state = self.scan(gates, v, h0, time)
-        y = self.W_o(s[:, read_from:].flatten(2))
+        y = project(self.W_o, s[:, read_from:].flatten(2))
         return y, state
 
     def scan(

@@ -3,6 +3,8 @@
 Only this module looks at hooks and parametrisations.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
@@ -27,10 +29,11 @@ def plain_weights(W_g: nn.Module, W_v: nn.Module, W_o: nn.Module) -> Weights | N
 
 
 def project(linear_map: nn.Module, x: Tensor) -> Tensor:
-    """`linear_map(x)`, by the faster library if it is a plain `nn.Linear` without a bias."""
-    if _has_any_global_hook() or not is_plain(linear_map) or linear_map.bias is not None:
+    """`linear_map(x)`, by the faster library if it is a plain `nn.Linear`."""
+    if _has_any_global_hook() or not is_plain(linear_map):
         return linear_map(x)
-    return linear(x, linear_map.weight)
+    plain = cast(nn.Linear, linear_map)
+    return linear(x, plain.weight, plain.bias)
 
 
 def input_dtype(linear_map: nn.Module) -> torch.dtype:

@@ -21,7 +21,7 @@ struct Block {
   static constexpr int C = M ? stored(KIND, M) : 0;  // gates of a row
   static constexpr int STATES = M ? M : STATEMIX_MAX_SIZE, GATES = STATES + 1;
   // For small tiles, one direction in memory helps the prefetcher more than ascending groups do.
-  static constexpr bool DESCEND = M > 0 && M <= 4;
+  static constexpr bool DESCEND = M > 0 && M <= 5;
   // The rows of larger blocks stay a loop; unrolled, they would not fit in the instruction cache.
   static constexpr bool UNROLL = M > 0 && M <= 8;
 

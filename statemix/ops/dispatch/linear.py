@@ -1,6 +1,6 @@
-"""Linear maps y = W x, computed on the CPU by the faster library in torch.
+"""Linear maps y = W x + c, computed on the CPU by the faster library in torch.
 
-    dx = Wᵀ dy,    dW = Σ dy xᵀ
+    dx = Wᵀ dy,    dW = Σ dy xᵀ,    dc = Σ dy
 
 Everything else runs `torch.nn.functional.linear`: other dtypes and devices, autocast, compiled code
 and transforms, and second derivatives.
@@ -19,11 +19,11 @@ from statemix.ops.precision import is_autocast
 __all__ = ["Choice", "add_product", "choices", "linear", "product"]
 
 
-def linear(x: Tensor, W: Tensor) -> Tensor:
-    """W x at every step, for x (..., d) and W (d_out, d)."""
+def linear(x: Tensor, W: Tensor, c: Tensor | None = None) -> Tensor:
+    """W x + c at every step, for x (..., d), W (d_out, d) and c (d_out)."""
     if not _has_faster_library(x, W):
-        return F.linear(x, W)
-    return _Linear.apply(x.reshape(-1, x.shape[-1]), W).view(*x.shape[:-1], W.shape[0])
+        return F.linear(x, W, c)
+    return _Linear.apply(x.reshape(-1, x.shape[-1]), W, c).view(*x.shape[:-1], W.shape[0])
 
 
 def _has_faster_library(x: Tensor, W: Tensor) -> bool:
@@ -35,14 +35,14 @@ def _has_faster_library(x: Tensor, W: Tensor) -> bool:
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, W: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, W: Tensor, c: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, W)
-        return product(x, W.t())
+        return product(x, W.t(), c)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, W = ctx.saved_tensors
         multiply = torch.mm if torch.is_grad_enabled() else product
         dx = multiply(dy, W) if ctx.needs_input_grad[0] else None
         dW = multiply(x.t(), dy).t() if ctx.needs_input_grad[1] else None
-        return dx, dW
+        return dx, dW, dy.sum(0) if ctx.needs_input_grad[2] else None
