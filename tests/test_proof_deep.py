@@ -49,9 +49,15 @@ def trained():
     return model.eval()
 
 
-def test_a_trained_model_of_two_layers_is_proved(trained):
+@pytest.fixture(scope="module")
+def proved(trained):
+    """The proof about these layers, and what was said on the way."""
     said = []
-    proof = prove(trained, PARITY, observe=said.append)
+    return prove(trained, PARITY, observe=said.append), said
+
+
+def test_a_trained_model_of_two_layers_is_proved(proved):
+    proof, said = proved
     assert proof.certificate.holds, proof
     assert proof.way == "retrained"
     assert proof.total == (3, 3)
@@ -61,8 +67,8 @@ def test_a_trained_model_of_two_layers_is_proved(trained):
     assert answers_all(proof.model, words, answers)
 
 
-def test_a_proof_is_a_function_of_the_weights(trained):
-    first, second = prove(trained, PARITY), prove(trained, PARITY)
+def test_a_proof_is_a_function_of_the_weights(trained, proved):
+    first, second = proved[0], prove(trained, PARITY)
     assert first.certificate == second.certificate
     for name, x in first.model.state_dict().items():
         assert torch.equal(x, second.model.state_dict()[name])
@@ -181,8 +187,8 @@ def test_training_on_mistakes_ends_when_a_walk_finds_none():
     assert found.margin >= 0.5
 
 
-def test_upper_layers_are_drawn_with_every_move_that_occurs(trained):
-    proof = prove(trained, PARITY)
+def test_upper_layers_are_drawn_with_every_move_that_occurs(proved):
+    proof, _ = proved
     moves = moves_above(proof.model, PARITY)
     assert len(moves) == proof.certificate.blocks[1]
     for own in moves.values():
