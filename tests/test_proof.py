@@ -99,7 +99,7 @@ def test_dropping_blocks_equals_not_reading_them():
 
 
 def test_broken_models_are_refused_with_a_word_that_shows_it(s3):
-    """Each of fifty mutations swaps two gates of a row for one letter."""
+    """Fifty mutations of one row of gates for one letter, each of which changes the function."""
     model, task = s3
     rng = np.random.default_rng(1)
     words = rng.integers(0, 6, (32, 64))
@@ -107,7 +107,7 @@ def test_broken_models_are_refused_with_a_word_that_shows_it(s3):
     inverse = torch.linalg.pinv(inputs.detach())
     n, m, columns = model.blocks[0].mixer.gate_shape
     refused = 0
-    for _ in range(60):
+    while refused < 50:
         broken = copy.deepcopy(model)
         mixer = broken.blocks[0].mixer
         gates = (inputs @ mixer.W_g.weight.double().T).view(-1, n, m, columns).detach()
@@ -123,7 +123,6 @@ def test_broken_models_are_refused_with_a_word_that_shows_it(s3):
             word = np.array([certificate.counterexample])
             assert answers(broken, word)[0, -1] != task.automaton.solve(word)[0, -1]
             refused += 1
-    assert refused >= 20
 
 
 def test_the_automaton_of_another_task_is_refused(s3):

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from statemix.analysis.automata import smallest_block
 from statemix.models import ModelConfig
-from statemix.proof import verify_certificate
+from statemix.proof import prove, verify_certificate
+from statemix.tasks import find_task
 from statemix.train import RunConfig, aids, automaton_preset, train
 from statemix.train.batches import next_batch
-from statemix.train.loop import read_result
+from statemix.train.loop import read_result, train_step
 from statemix.train.state import start_run
 
 HARD = ModelConfig(
@@ -137,3 +139,19 @@ def test_the_preset_grows_words_where_the_answer_comes_once():
     always = automaton_preset(RunConfig("s5"))
     assert (always.stages, always.length, always.harden) == ("prefixes", 16, True)
     assert always.certify
+
+
+def test_models_below_the_smallest_block_are_not_proved():
+    """No blocks of one slot carry parity, however long they train."""
+    assert smallest_block(find_task("parity").automaton).lower == 2
+    model = replace(HARD, options={**HARD.options, "block_size": 1})
+    run = start_run(replace(PROVED, model=model))
+    for step in range(60):
+        run.counters = replace(run.counters, step=step, attempt_step=step)
+        train_step(run)
+    proof = prove(run.model, run.task.automaton)
+    assert not proof.certificate.holds
+    word = proof.certificate.counterexample
+    with torch.no_grad():
+        answer = int(proof.model(torch.tensor([word]))[0][0, -1].argmax())
+    assert answer != sum(word[:-1]) % 2
