@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import shutil
 import sys
 from dataclasses import asdict, replace
@@ -15,13 +16,14 @@ from statemix.cli import main
 from statemix.commands.views.report import collect, find_experiments, update_documents
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, mixer_of, read_values, with_row
+from statemix.report.evidence import Evidence
 from statemix.report.figures import make_figures
-from statemix.report.gather import Neighbour, gather, neighbours
+from statemix.report.gather import Measured, Neighbour, Place, gather, neighbours
 from statemix.report.language import PANELS, language_figure, read_language
 from statemix.report.page import write_report_page
 from statemix.report.tables import coverage, facts, furthest, grids, latex, markdown
 from statemix.report.throughput import throughput_figure
-from statemix.sweep import Cell, Entry, Ledger, load_places
+from statemix.sweep import Cell, Choice, Entry, Ledger, load_places
 from statemix.sweep.ledger import make_entry
 from statemix.train import RunConfig
 
@@ -571,3 +573,41 @@ def test_the_experiments_of_a_wheel_are_used_outside_a_clone(tmp_path, monkeypat
     assert find_experiments() == package / "experiments"
     (tmp_path / "experiments").mkdir()
     assert find_experiments() == Path("experiments")
+
+
+def test_verdicts_follow_the_runs(clone):
+    """A verdict names its seeds, changes with the means, and is left out without runs."""
+    path, ledger = clone / "page.md", Ledger(clone / "results" / "ledger.jsonl")
+    path.write_text("<!-- verdicts -->\n<!-- end -->\n")
+    update_documents(clone / "experiments", ledger.path, (path,))
+    row = next(line for line in path.read_text().splitlines() if "from few samples" in line)
+    assert "**open** | Some of its cells have not been run. |" in row
+    assert "| recall needs mixing | **–** | – |" in path.read_text()
+    for cell in load_places(clone / "experiments" / "table_groups.py"):
+        if (cell.row, cell.column) == (bdlru(3), "S3-250") and cell.config.lr > 5e-3:
+            ledger.append(entry(cell.config, 1.0, 1.0))
+    update_documents(clone / "experiments", ledger.path, (path,))
+    row = next(line for line in path.read_text().splitlines() if "from few samples" in line)
+    assert "**confirmed for BD-LRU, not against the LSTM** | From 250 sequences" in row
+    assert "m = 3 has 1.000" in row
+    assert "n 2, width 128, median 100 steps, 26 % of the paper's" in row
+
+
+def test_models_are_compared_in_one_recipe():
+    """The recipe that both rows have, although each is better in another."""
+
+    def place(row, **means):
+        def measured(recipe, mean):
+            choice = Choice({}, 1e-3, 1, mean, mean, 0.0, mean)
+            return Measured(recipe, choice, ())
+
+        found = tuple(measured(recipe, mean) for recipe, mean in means.items())
+        return Place("table_mad", row, "copy", 2, found)
+
+    places = [place("a", plain=0.3, long=0.9), place("b", plain=0.4, wide=0.95)]
+    evidence = Evidence({(p.experiment, p.row, p.column): p for p in places}, [])
+    assert evidence.alike("table_mad", ("a", "b"), "copy") == {"a": 0.3, "b": 0.4}
+    assert evidence.seeds == [1, 1]
+    assert all(
+        math.isnan(mean) for mean in evidence.alike("table_mad", ("a", "c"), "copy").values()
+    )

@@ -6,6 +6,7 @@
 <!-- within table_chomsky -->    accuracy at the test length, and over all training lengths
 <!-- certificates certified --> what was proved about the runs of each place
 <!-- coverage -->                how many of the paper's values we have measured
+<!-- verdicts -->                a verdict on each claim of the paper, and what it rests on
 <!-- furthest -->                the largest differences from the paper
 <!-- language a -->              a panel of the paper's figure on language
 <!-- equal minutes -->           small language models after the same minutes of training
@@ -23,6 +24,7 @@ from statemix.files.writing import write_atomically
 from statemix.report.gather import Neighbour, Place, result_of
 from statemix.report.language import PANELS, LanguageRun
 from statemix.report.tables import facts, furthest, grids, markdown, markdown_table
+from statemix.report.verdicts import verdicts_table
 from statemix.sweep import Entry
 
 __all__ = ["update_document"]
@@ -168,14 +170,18 @@ def _render(
         return markdown(tables[name])
     if name in PANELS:
         return PANELS[name](language)
-    if name in ("coverage", "furthest"):
-        return furthest(found) if name == "furthest" else _coverage_table(found)
+    whole: dict[str, Callable[[], str]] = {
+        "coverage": lambda: _coverage_table(found),
+        "furthest": lambda: furthest(found),
+        "verdicts": lambda: verdicts_table(places, language),
+    }
+    if name in whole:
+        return whole[name]()
     known = [
         *tables,
         *PANELS,
         *others,
-        "coverage",
-        "furthest",
+        *whole,
         "runs <experiment>",
         "lengths <experiment>",
         "within <experiment>",

@@ -65,4 +65,5 @@ def plain_row(row: str) -> str:
 
 def plain_column(column: str) -> str:
     """A task's name: "S3, 250 sequences"."""
-    return _COLUMNS.get(column, column)
+    name, comma, rest = column.partition(", ")
+    return f"{_COLUMNS.get(name, name)}{comma}{rest}"
