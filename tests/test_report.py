@@ -575,22 +575,43 @@ def test_the_experiments_of_a_wheel_are_used_outside_a_clone(tmp_path, monkeypat
     assert find_experiments() == Path("experiments")
 
 
-def test_verdicts_follow_the_runs(clone):
-    """A verdict names its seeds, changes with the means, and is left out without runs."""
-    path, ledger = clone / "page.md", Ledger(clone / "results" / "ledger.jsonl")
-    path.write_text("<!-- verdicts -->\n<!-- end -->\n")
-    update_documents(clone / "experiments", ledger.path, (path,))
-    row = next(line for line in path.read_text().splitlines() if "from few samples" in line)
-    assert "**open** | Some of its cells have not been run. |" in row
-    assert "| recall needs mixing | **–** | – |" in path.read_text()
-    for cell in load_places(clone / "experiments" / "table_groups.py"):
-        if (cell.row, cell.column) == (bdlru(3), "S3-250") and cell.config.lr > 5e-3:
-            ledger.append(entry(cell.config, 1.0, 1.0))
-    update_documents(clone / "experiments", ledger.path, (path,))
-    row = next(line for line in path.read_text().splitlines() if "from few samples" in line)
-    assert "**confirmed for BD-LRU, not against the LSTM** | From 250 sequences" in row
-    assert "m = 3 has 1.000" in row
-    assert "n 2, width 128, median 100 steps, 26 % of the paper's" in row
+SAMPLES = """
+from statemix.models import ModelConfig
+from statemix.paper import bdlru, with_row
+from statemix.sweep import Cell
+from statemix.train import RunConfig
+
+def cells():
+    for row in (bdlru(3), "LSTM"):
+        for seed in (0, 1):
+            model = with_row(ModelConfig(width=128), row, 24)
+            config = RunConfig("s3", model, train_examples=250, seed=seed)
+            yield Cell(row, "S3-250", "plain", config)
+"""
+
+
+def test_verdicts_follow_the_runs(tmp_path):
+    """A verdict names its seeds, changes with the means, and is open without runs."""
+    experiment, ledger = tmp_path / "table_groups.py", Ledger(tmp_path / "ledger.jsonl")
+    experiment.write_text(SAMPLES)
+    page = tmp_path / "page.md"
+    page.write_text("<!-- verdicts -->\n<!-- end -->\n")
+
+    def row():
+        update_documents(tmp_path, ledger.path, (page,))
+        return next(line for line in page.read_text().splitlines() if "few samples" in line)
+
+    cells = load_places(experiment)
+    for cell in cells[:3]:
+        ledger.append(entry(cell.config, 1.0, 1.0 if cell.row == bdlru(3) else 0.3))
+    assert "| **confirmed**, partly on one seed | From 250 sequences of S3, m = 3 has" in row()
+    assert "n 1–2, width 128, median 100 steps, 26 % of the paper's" in row()
+    ledger.append(entry(cells[3].config, 1.0, 1.0))
+    assert "**confirmed**, " not in row()
+    ledger.path.write_text(ledger.path.read_text().replace('"token": 0.3', '"token": 1.0'))
+    assert "| **confirmed for BD-LRU, not against the LSTM** |" in row()
+    assert "| recall needs mixing | **–** | – |" in page.read_text()
+    assert "| S5 becomes easier with m | **open** | Some of its cells" in page.read_text()
 
 
 def test_models_are_compared_in_one_recipe():
