@@ -10,6 +10,7 @@ A page has one namespace and one working directory, which looks like a clone: it
 - A comment `<!-- the tests add: OPTIONS -->` above a block shortens its commands, each line of the
   comment one command, and `<!-- the tests run: COMMANDS -->` replaces them; `-` leaves a command as
   it is. `<!-- the tests set: name = value -->` above a Python block replaces an assignment.
+- A page with `<!-- the tests need: PACKAGES -->` is run where these packages are installed.
 - Commands listed in docs/reference/untested.md, with reasons, are only parsed.
 """
 
@@ -98,6 +99,12 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
+def needs(page: Path) -> list[str]:
+    """Packages that a page uses and that the tests do not install."""
+    found = re.search(r"<!-- the tests need: (.*?) -->", page.read_text())
+    return found[1].split() if found else []
+
+
 def words(page: Path) -> int:
     """The words of a page that are written by hand: not rendered tables, not code."""
     text = re.sub(r"<!-- [^>]*? -->\n.*?<!-- end -->", "", page.read_text(), flags=re.DOTALL)
@@ -139,6 +146,10 @@ def make_clone(directory: Path) -> None:
     write_texts(module / "data" / "speeches")
     (module / "__init__.py").touch()
     write_texts(directory / "texts")
+    notebook = directory / "stand_ins" / "IPython"  # a notebook shows pictures; a test need not
+    notebook.mkdir()
+    (notebook / "__init__.py").touch()
+    (notebook / "display.py").write_text("SVG = str\n")
 
 
 @dataclass

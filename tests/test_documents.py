@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import warnings
 
 import pytest
 from documents import (
@@ -13,6 +14,7 @@ from documents import (
     inline_commands,
     looks_like_commands,
     make_clone,
+    needs,
     pages,
     parse,
     untested,
@@ -41,8 +43,12 @@ def clone(tmp_path, monkeypatch):
         yield tmp_path
 
 
+@pytest.mark.usefixtures("unchecked")  # as for a reader
 @pytest.mark.parametrize("name", RUN)
 def test_a_reader_can_follow(name, clone, capsys):
+    for package in needs(PAGES[name]):
+        pytest.importorskip(package, reason=f"the page is about {package}, which is not installed")
+        warnings.simplefilter("ignore")  # such packages use what torch deprecates
     Reader(PAGES[name]).follow()
 
 

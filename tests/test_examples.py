@@ -13,11 +13,15 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SHORTER = {
     "certified_s5.py": ["--tokens", "120000"],
     "hugging_face.py": ["--steps", "3"],
+    "onnx_decode.py": ["--tokens", "20"],
     "packed_documents.py": ["--steps", "3"],
     "parity.py": ["--steps", "200"],
     "sweep_own_mixer.py": ["--limit", "1", "--workers", "1"],
     "tagger.py": ["--steps", "60"],
 }
+
+
+pytestmark = pytest.mark.usefixtures("unchecked")  # as for a user
 
 
 def run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +54,14 @@ def test_hugging_face(monkeypatch, capsys):
     pytest.importorskip("transformers", reason="transformers is only in the extra `hf`")
     run("hugging_face.py", monkeypatch)
     assert "the same tokens: True" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's exporter uses what torch deprecates
+def test_onnx_decode(monkeypatch, capsys):
+    for package in ("onnxruntime", "onnxscript"):
+        pytest.importorskip(package, reason=f"{package} is only in the extra `onnx`")
+    run("onnx_decode.py", monkeypatch)
+    assert "onnxruntime gives the same tokens: True" in capsys.readouterr().out
 
 
 def test_certified_s5(monkeypatch, capsys):
