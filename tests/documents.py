@@ -248,12 +248,17 @@ def as_new_process() -> Iterator[None]:
     for table, before in zip((MIXERS, TASKS), tables, strict=True):
         table.clear()
         table.update(before)
-    here = Path.cwd()
     for name in set(sys.modules) - modules:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file is not None and here in Path(file).parents:
+        if _is_of_the_page(name):
             del sys.modules[name]
     torch.set_num_threads(1)
+
+
+def _is_of_the_page(name: str) -> bool:
+    """True for a module that the page wrote, not for a package that it imported."""
+    file = getattr(sys.modules[name], "__file__", None) or ""
+    installed = "site-packages" in file or name.split(".", maxsplit=1)[0] == "statemix"
+    return not installed and Path.cwd() in Path(file).parents
 
 
 def parse(arguments: list[str]) -> None:
