@@ -66,7 +66,7 @@ def test_a_failed_run_is_recorded_with_its_reason(tmp_path, capsys):
 def test_a_killed_worker_loses_only_its_run(tmp_path, monkeypatch):
     endless = replace(TINY, epochs=10**6, train_examples=32, solved=2.0)
     metrics, killers = tmp_path / "runs" / endless.id / "metrics.jsonl", []
-    original = engines_module.Worker.give
+    original = engines_module.Worker.send
 
     def kill_during_the_run(pid):
         while not (metrics.exists() and metrics.read_text()):
@@ -79,7 +79,7 @@ def test_a_killed_worker_loses_only_its_run(tmp_path, monkeypatch):
             killers.append(threading.Thread(target=kill_during_the_run, args=(self.process.pid,)))
             killers[-1].start()
 
-    monkeypatch.setattr(engines_module.Worker, "give", give)
+    monkeypatch.setattr(engines_module.Worker, "send", give)
     ledger = Ledger(tmp_path / "ledger.jsonl")
     configs = [endless, TINY, replace(TINY, seed=1), replace(TINY, seed=2)]
     summary = sweep(configs, ledger, tmp_path / "runs", engine="local", workers=2)

@@ -169,7 +169,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
     ) -> Tensor:
         """Run a block on x (B, T, d): from the cache, with gradient checkpointing, or as it is."""
         if cache is not None:
-            return block.leave(
+            return block.after_mixer(
                 x, cache.layers[index].advance(block.mixer, block.mixer_norm(x), mask, keep)
             )
         call = partial(block, cu_seqlens=cu_seqlens, mask=mask)

@@ -59,7 +59,7 @@ class LMBlock(nn.Module):
         """Run all steps; return the residual stream and the mixer's final state."""
         mixed = self.mixer(self.mixer_norm(x), state, cu_seqlens=cu_seqlens, mask=mask)
         y, state = check_mixed(self.mixer, mixed, x)
-        return self.leave(x, y), state
+        return self.after_mixer(x, y), state
 
     def step(
         self, x_t: Float[Tensor, "B d"], state: Any = None
@@ -70,12 +70,12 @@ class LMBlock(nn.Module):
             return fused
         mixed = cast(Mixer, self.mixer).step(self.mixer_norm(x_t), state)
         y_t, state = check_mixed(self.mixer, mixed, x_t)
-        return self.leave(x_t, y_t), state
+        return self.after_mixer(x_t, y_t), state
 
-    def leave(
+    def after_mixer(
         self, x: Float[Tensor, "*batch d"], y: Float[Tensor, "*batch d"]
     ) -> Float[Tensor, "*batch d"]:
-        """Add the mixer's output y to the residual stream x and apply the MLP."""
+        """Add the mixer's output y to the residual stream x, and apply the MLP."""
         x = x + y
         return x + self.mlp(self.mlp_norm(x))
 
@@ -137,12 +137,12 @@ class LanguageModel(nn.Module):
         check_tokens("tokens", tokens, "(B, T)", self.embedding)
         x = self.embedding(tokens)
         after = []
-        for block, state in zip(self.blocks, self.before(states), strict=True):
-            x, state = self.run(block, x, state, cu_seqlens, mask)  # noqa: PLW2901
+        for block, state in zip(self.blocks, self._initial(states), strict=True):
+            x, state = self._run(block, x, state, cu_seqlens, mask)  # noqa: PLW2901
             after.append(state)
         return self.norm(x), after
 
-    def run(
+    def _run(
         self,
         block: nn.Module,
         x: Float[Tensor, "B T d"],
@@ -164,12 +164,12 @@ class LanguageModel(nn.Module):
         check_tokens("tokens_t", tokens_t, "(B)", self.embedding)
         x_t = self.embedding(tokens_t)
         after = []
-        for block, state in zip(self.blocks, self.before(states), strict=True):
+        for block, state in zip(self.blocks, self._initial(states), strict=True):
             x_t, state = cast(LMBlock, block).step(x_t, state)  # noqa: PLW2901
             after.append(state)
         return self.head(self.norm(x_t)), after
 
-    def before(self, states: States | None) -> States:
+    def _initial(self, states: States | None) -> States:
         """Return the initial state of each layer; None is the mixer's default."""
         if states is None:
             return [None] * len(self.blocks)

@@ -75,13 +75,13 @@ class Worker:
         theirs.close()
         self.config: Config | None = None
 
-    def give(self, config: Config, *, wait: bool) -> None:
+    def send(self, config: Config, *, wait: bool) -> None:
         """Have the worker run a cell; with `wait`, after another process that holds it."""
         self.config = config
-        with suppress(BrokenPipeError):  # it died; `hear` reports it
+        with suppress(BrokenPipeError):  # it died; `receive` reports it
             self.connection.send((config.to_json(), wait))
 
-    def hear(self) -> Message:
+    def receive(self) -> Message:
         """The worker's next message, or the end of its run if the process died."""
         assert self.config is not None
         try:
@@ -121,11 +121,11 @@ def run_locally(configs: Sequence[Config], workspace: Workspace, workers: int) -
                     if not worker.process.is_alive():
                         team[i] = Worker(workspace)
                     config, waits = queue.popleft()
-                    team[i].give(config, wait=waits)
+                    team[i].send(config, wait=waits)
             busy = {worker.connection: worker for worker in team if worker.config}
             for connection in wait(list(busy)):
                 worker = busy[connection]  # type: ignore[index]
-                kind, id_, content = worker.hear()
+                kind, id_, content = worker.receive()
                 if kind == "end" and content == BUSY:
                     assert worker.config is not None
                     queue.append((worker.config, True))
