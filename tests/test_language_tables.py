@@ -101,6 +101,7 @@ def test_stories_are_shown_by_model_and_kind(ledger, tmp_path):
 
 def test_nothing_is_drawn_without_runs(ledger, tmp_path):
     assert stories_figure(STORIES, ledger.path) is None
+    assert "no run of `experiments/stories.py` yet" in stories_table(STORIES, ledger.path)
     assert stories_figure(tmp_path / "missing.py", ledger.path) is None
 
 

@@ -33,6 +33,8 @@ def read_stories(experiment: Path, ledger: Path) -> dict[tuple[str, str], Curve]
 def stories_table(experiment: Path, ledger: Path) -> str:
     """A table with one line for each model and kind; the mean over seeds, and the worst seed."""
     found = read_stories(experiment, ledger)
+    if not found:
+        return f"The ledger has no run of `experiments/{STORIES}` yet.\n"
     counts = sorted({events for curve in found.values() for events in curve})
     rows = []
     for (row, column), curve in found.items():
