@@ -184,6 +184,21 @@ def install() -> None:
     config = ["-c", os.devnull, "--rootdir", ".", "--deselect"]
     config += ["tests/test_package.py::test_the_readme_runs", "-p", "no:cacheprovider"]
     run(python, "-m", "pytest", "-q", *config, *tests, cwd=place, env=environment)
+    install_from_source(python, place, environment)
+
+
+def install_from_source(python: Path, place: Path, environment: dict[str, str]) -> None:
+    """Install the source distribution without a compiler; statemix must warn that it did."""
+    (sdist,) = DIST.glob("*.tar.gz")
+    again = ("--force-reinstall", "--no-deps", "--no-cache-dir")
+    run(python, "-m", "pip", "install", "--quiet", *again, sdist, env=environment)
+    words = [str(python), "-c", "import statemix.ops"]
+    said = subprocess.run(
+        words, check=True, capture_output=True, text=True, cwd=place, env=environment
+    )
+    warned = said.stderr.count("this installation was built without a C++ compiler")
+    require(warned == 1, f"one warning must say that there was no compiler, got: {said.stderr}")
+    print("from source without a compiler:", said.stderr.splitlines()[0], flush=True)
 
 
 def clean_environment(wheel: Path) -> dict[str, str]:
