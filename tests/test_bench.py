@@ -1,7 +1,9 @@
 """The bench command at small sizes; no test asserts a time."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +11,8 @@ import torch
 from statemix import BDLRU
 from statemix.bench import error, gpu, lm_step, memory, rivals, speed, step, throughput
 from statemix.bench.foreign import FOREIGN
-from statemix.bench.measure import Contest, Row, hold
+from statemix.bench.measure import Contest, Row, append, hold
+from statemix.bench.tables import markdown, read_rows
 from statemix.cli import main
 from statemix.commands.bench import ANYWHERE, LM_MODELS, RIVALS
 from statemix.kernels.cpu.library import Missing, load
@@ -346,6 +349,31 @@ def test_models_of_other_packages_have_our_size_and_decode_what_they_compute(nam
             logits, state = foreign.step(tokens[:, t], state)
             torch.testing.assert_close(logits, expected[:, t], rtol=1e-3, atol=1e-3)
     assert foreign.loss(tokens, tokens).requires_grad
+
+
+def test_tables_show_the_value_of_the_reference_and_ratios(tmp_path, capsys):
+    rows = [
+        Row("lm", "B = 1", "ours", 1, 73.456, "ms", "ours", 1.0, 7),
+        Row("lm", "B = 1", "nn.LSTM", 1, 90.0, "ms", "ours", 1.2251, 7),
+        Row("lm", "B = 8", "ours", 1, 300.0, "ms", "ours", 1.0, 7),
+    ]
+    out = tmp_path / "lm.jsonl"
+    append(rows, out)
+    main(["bench", "table", str(out)])
+    assert capsys.readouterr().out == (
+        "| | ours | nn.LSTM |\n|---|---|---|\n| B = 1 | 73.5 ms | 1.23 |\n| B = 8 | 300 ms | – |\n"
+    )
+    with pytest.raises(SystemExit, match=r"no such file: .*absent\.jsonl"):
+        main(["bench", "table", str(tmp_path / "absent.jsonl")])
+
+
+def test_tables_in_the_docs_are_rendered_from_results():
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "explanation" / "products.md").read_text()
+    blocks = re.findall(r"<!-- (results/bench/\S+) -->\n\n(.*?)\n\n", page, re.DOTALL)
+    assert blocks
+    for file, table in blocks:
+        assert table == markdown(read_rows([root / file])), file
 
 
 def test_the_names_of_language_models_are_those_of_the_contest():

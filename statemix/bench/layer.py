@@ -1,6 +1,10 @@
-"""A BD-LRU, its projections alone, and torch's recurrent layers of the same width."""
+"""A BD-LRU, its projections alone, and torch's recurrent layers of the same width.
+
+SLiCE, the block-diagonal recurrence of torch-slices, takes part if the package is installed.
+"""
 
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +44,7 @@ def layer_contest(sizes: SIZES, threads: int, *, bf16: bool) -> Contest:
         def call() -> object:
             with torch.autocast(x.device.type, torch.bfloat16, enabled=bf16):
                 outputs = module(x)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
             ends = outputs if isinstance(module, _Projections) else outputs[:1]
             gradients = [w.to(y.dtype) for w, y in zip(weights, ends, strict=False)]
             return torch.autograd.grad(ends, (x, *module.parameters()), gradients)
@@ -54,5 +59,9 @@ def layer_contest(sizes: SIZES, threads: int, *, bf16: bool) -> Contest:
         "nn.LSTM": differentiated(nn.LSTM(d, d, batch_first=True)),
         "nn.GRU": differentiated(nn.GRU(d, d, batch_first=True)),
     }
+    if find_spec("slices"):
+        from slices import SLiCE
+
+        entrants["torch-slices"] = differentiated(SLiCE(d, d, block_size=m))
     setting = f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}" + ", bf16" * bf16
     return Contest("layer", setting, "BDLRU", entrants, threads)

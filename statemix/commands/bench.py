@@ -9,7 +9,17 @@ import tyro
 from statemix.bench.config import DecodeConfig, ErrorConfig, MemoryConfig, SpeedConfig
 from statemix.commands.check import check_positive
 
-__all__ = ["ANYWHERE", "LM_MODELS", "RIVALS", "Bench", "Decode", "Error", "Memory", "Speed"]
+__all__ = [
+    "ANYWHERE",
+    "LM_MODELS",
+    "RIVALS",
+    "Bench",
+    "Decode",
+    "Error",
+    "Memory",
+    "Speed",
+    "Table",
+]
 
 ANYWHERE = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM")
 RIVALS = {
@@ -129,11 +139,28 @@ class Decode(DecodeConfig):
         print_decode(self, self.out)
 
 
+@dataclass(frozen=True)
+class Table:
+    """Print measurements as Markdown: the value of the reference, and ratios to it."""
+
+    files: tyro.conf.Positional[tuple[Path, ...]]
+    """Files of JSON lines that `--out` wrote."""
+
+    def run(self) -> None:
+        from statemix.bench.tables import markdown, read_rows
+
+        missing = [str(file) for file in self.files if not file.is_file()]
+        if missing or not self.files:
+            raise SystemExit(f"statemix: no such file: {', '.join(missing) or 'none given'}.")
+        print(markdown(read_rows(self.files)))
+
+
 _Measurement = (
     Annotated[Speed, tyro.conf.subcommand("speed")]
     | Annotated[Memory, tyro.conf.subcommand("memory")]
     | Annotated[Error, tyro.conf.subcommand("error")]
     | Annotated[Decode, tyro.conf.subcommand("decode")]
+    | Annotated[Table, tyro.conf.subcommand("table")]
 )
 
 

@@ -80,10 +80,14 @@ def print_decode(config: DecodeConfig, out: Path | None) -> None:
         for size, batch in product(config.rivals, config.batches):
             observe(f"models of size {size}, B = {batch}")
             rivals += decode.measure_rivals(size, batch, config)
-    _report("time from each position", times, out)
-    _report("peak resident memory up to each position", peaks, out)
-    if rivals:
-        _report("models of other packages", rivals, out)
+    tables = {
+        "time from each position": times,
+        "peak resident memory up to each position": peaks,
+        "models of other packages": rivals,
+    }
+    for title, rows in tables.items():
+        if rows:
+            _report(title, rows, out)
 
 
 @contextmanager

@@ -1,0 +1,43 @@
+"""Measurements as Markdown: one table per part, and one line per setting.
+
+The reference of a contest has its value, and every other entrant has its ratio to it.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+
+from statemix.bench.measure import Row
+
+__all__ = ["markdown", "read_rows"]
+
+
+def read_rows(files: Iterable[Path]) -> list[Row]:
+    """The rows of files of JSON lines, in order."""
+    names = [f.name for f in fields(Row)]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [Row(**{name: line[name] for name in names}) for line in lines]
+
+
+def markdown(rows: Iterable[Row]) -> str:
+    """Tables of all parts; of equal settings, the last measurement counts."""
+    parts: dict[str, dict[str, dict[str, Row]]] = {}
+    for row in rows:
+        parts.setdefault(row.part, {}).setdefault(row.setting, {})[row.entrant] = row
+    return "\n\n".join(_table(settings) for settings in parts.values())
+
+
+def _table(settings: dict[str, dict[str, Row]]) -> str:
+    entrants = list(dict.fromkeys(name for found in settings.values() for name in found))
+    lines = ["| | " + " | ".join(entrants) + " |", "|---" * (len(entrants) + 1) + "|"]
+    for setting, found in settings.items():
+        cells = [_cell(found[name]) if name in found else "–" for name in entrants]
+        lines.append(f"| {setting} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(row: Row) -> str:
+    if row.entrant == row.reference:
+        return f"{row.value:.3g} {row.unit}"
+    return f"{row.ratio:.2f}"
