@@ -2,8 +2,10 @@
 
 Fresh seeds, none of which was used for tuning. With the recipe `restarts`, which is
 `automaton_preset`, training restarts if the proof fails, so that a run without a certificate ran
-out of steps. With `one attempt`, a model is proved once, after training. `measure` runs the trained
-model, before blocks are removed, on words up to 25 times longer than those it was trained on.
+out of steps. With `one attempt`, a model is proved once, after training. `softmax` is
+`tracking_preset`, whose gates are sharpened and whose model is not proved; its runs on S5 alternate
+with those of `restarts`. `measure` runs the trained model, before blocks are removed, on words up
+to 25 times longer than those it was trained on.
 """
 
 from collections.abc import Iterator
@@ -31,6 +33,13 @@ def cell(task: str, m: int, seed: int) -> Cell:
     return Cell(f"BD-LRU m{m}", task, "restarts", automaton_preset(config))
 
 
+def softmax(task: str, m: int, seed: int) -> Cell:
+    """The tracking preset, to compare the CPU time with."""
+    model = ModelConfig(options={"n_blocks": 32, "block_size": m})
+    config = RunConfig(task, model, train_examples=100_000, seed=seed)
+    return Cell(f"BD-LRU m{m}", task, "softmax", tracking_preset(config))
+
+
 def attempt(task: str, m: int, seed: int) -> Cell:
     """Softmax until learned, then hard, with answers of all prefixes where there is one a word."""
     model = ModelConfig(options={"n_blocks": 32, "block_size": m})
@@ -51,6 +60,9 @@ def arithmetic(answers: str, seed: int) -> Cell:
 
 
 def cells() -> Iterator[Cell]:
+    for seed in (*SEEDS, *MORE):
+        yield cell("s5", 5, seed)
+        yield softmax("s5", 5, seed)
     for make in (cell, attempt):
         for task, m in (BLOCK_SIZES | ANSWERED).items():
             yield from (make(task, m, seed) for seed in SEEDS)
