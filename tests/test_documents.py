@@ -28,7 +28,7 @@ import command_line
 
 PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
 RUN = [name for name, page in PAGES.items() if any(b.is_python or b.is_shell for b in blocks(page))]
-LONG = {"docs/explanation/performance.md": 1750, "docs/explanation/reproduce.md": 4500}
+LONG = {"docs/explanation/reproduce.md": 4500}
 COMMANDS = {(), ("--version",), *command_line.commands(_Command)}
 
 
