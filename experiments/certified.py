@@ -1,11 +1,11 @@
 """Models that are automata: trained with hard gates, and proved right at every length.
 
 Fresh seeds, none of which was used for tuning. With the recipe `restarts`, which is
-`automaton_preset`, training restarts if the proof fails, so that a run without a certificate ran
+`tracking_preset`, training restarts if the proof fails, so that a run without a certificate ran
 out of steps. With `one attempt`, a model is proved once, after training. `softmax` is
-`tracking_preset`, whose gates are sharpened and whose model is not proved; its runs on S5 alternate
-with those of `restarts`. `measure` runs the trained model, before blocks are removed, on words up
-to 25 times longer than those it was trained on.
+`sharpened_preset`, whose gates are sharpened and whose model is not proved; its runs on S5
+alternate with those of `restarts`. `measure` runs the trained model, before blocks are removed, on
+words up to 25 times longer than those it was trained on.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from torch import nn
 from statemix.models import ModelConfig
 from statemix.sweep import Cell
 from statemix.tasks import Task
-from statemix.train import RunConfig, automaton_preset, tracking_preset
+from statemix.train import RunConfig, sharpened_preset, tracking_preset
 from statemix.train.metrics import accuracy_by_length
 
 BLOCK_SIZES = {"s3": 3, "s4": 4, "a5": 5, "z5": 5, "s5": 5}
@@ -30,14 +30,14 @@ LENGTHS = (41, 101, 151, 201, 255, 1025)
 def cell(task: str, m: int, seed: int) -> Cell:
     model = ModelConfig(options={"n_blocks": 32, "block_size": m})
     config = RunConfig(task, model, train_examples=100_000, seed=seed)
-    return Cell(f"BD-LRU m{m}", task, "restarts", automaton_preset(config))
+    return Cell(f"BD-LRU m{m}", task, "restarts", tracking_preset(config))
 
 
 def softmax(task: str, m: int, seed: int) -> Cell:
-    """The tracking preset, to compare the CPU time with."""
+    """The preset `sharpened`, to compare the CPU time with."""
     model = ModelConfig(options={"n_blocks": 32, "block_size": m})
     config = RunConfig(task, model, train_examples=100_000, seed=seed)
-    return Cell(f"BD-LRU m{m}", task, "softmax", tracking_preset(config))
+    return Cell(f"BD-LRU m{m}", task, "softmax", sharpened_preset(config))
 
 
 def attempt(task: str, m: int, seed: int) -> Cell:
@@ -46,7 +46,7 @@ def attempt(task: str, m: int, seed: int) -> Cell:
     options = {"answers": "prefixes"} if task in ANSWERED else {}
     config = RunConfig(task, model, task_options=options, train_examples=100_000, seed=seed)
     column = f"{task}, answers of all prefixes" if options else task
-    hard = replace(tracking_preset(config), sharpen=1.0, harden=True)
+    hard = replace(sharpened_preset(config), sharpen=1.0, harden=True)
     return Cell(f"BD-LRU m{m}", column, "one attempt", hard)
 
 
@@ -56,7 +56,7 @@ def arithmetic(answers: str, seed: int) -> Cell:
     options = {"answers": answers}
     config = RunConfig("mod_arith", model, task_options=options, train_examples=200_000, seed=seed)
     column = "mod_arith" if answers == "end" else "mod_arith, answers of all prefixes"
-    return Cell("BD-LRU m5, two layers", column, "restarts", automaton_preset(config))
+    return Cell("BD-LRU m5, two layers", column, "restarts", tracking_preset(config))
 
 
 def cells() -> Iterator[Cell]:

@@ -13,7 +13,7 @@ from statemix.models import ModelConfig
 from statemix.paper import bdlru, hlru, with_row
 from statemix.sweep import Cell
 from statemix.tasks import Task
-from statemix.train import RunConfig, tracking_preset
+from statemix.train import RunConfig, sharpened_preset
 
 LENGTH, SEQUENCES, BLOCKS = 16, 8, 16
 ROWS = [bdlru(5), bdlru(2), bdlru(3), bdlru(1), bdlru(4), hlru(2), hlru(3), hlru(4), hlru(5)]
@@ -22,7 +22,7 @@ ROWS = [bdlru(5), bdlru(2), bdlru(3), bdlru(1), bdlru(4), hlru(2), hlru(3), hlru
 def cells() -> Iterator[Cell]:
     for row in ROWS:
         model = with_row(ModelConfig(width=64), row, states=160)
-        config = tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=7))
+        config = sharpened_preset(RunConfig("s5", model, train_examples=100_000, seed=7))
         yield Cell(row, "S5-100k", "tracking", replace(config, epochs=1000, max_steps=2500, hold=0))
 
 

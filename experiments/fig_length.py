@@ -1,4 +1,4 @@
-"""Do models trained at 16 steps generalise to 4,096?  Products of permutations, tracking preset."""
+"""Do models trained at 16 steps generalise to 4,096? Groups, with the preset `sharpened`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +10,7 @@ from statemix.models import ModelConfig
 from statemix.paper import bdlru, hlru, with_row
 from statemix.sweep import Cell
 from statemix.tasks import Task
-from statemix.train import RunConfig, tracking_preset
+from statemix.train import RunConfig, sharpened_preset
 from statemix.train.metrics import accuracy_by_length
 
 LENGTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -27,7 +27,7 @@ def cells() -> Iterator[Cell]:
         for group, rows in ROWS.items():
             for row in rows:
                 model = with_row(ModelConfig(width=64), row, states=160)
-                config = tracking_preset(
+                config = sharpened_preset(
                     RunConfig(group.lower(), model, train_examples=100_000, seed=seed)
                 )
                 yield Cell(

@@ -1,6 +1,6 @@
 """The README's picture: accuracy on S5 from 16 tokens, as in training, to 65,536.
 
-Each model is trained with the aids that help it: a curriculum for all, the tracking preset for
+Each model is trained with the aids that help it: a curriculum for all, the preset `sharpened` for
 BD-LRU; for the baselines a feed-forward layer and a learning rate found in earlier runs. A model
 that cannot learn a prefix moves on after some steps. `python docs/render.py` draws the picture from
 the ledger.
@@ -16,7 +16,7 @@ from statemix.models import ModelConfig
 from statemix.paper import BASELINES, bdlru, with_row
 from statemix.sweep import Cell
 from statemix.tasks import Task
-from statemix.train import RunConfig, tracking_preset
+from statemix.train import RunConfig, sharpened_preset
 from statemix.train.metrics import accuracy_by_length
 
 LENGTHS = (16, 64, 256, 1024, 4096, 16384, 65536)
@@ -35,7 +35,7 @@ def cells() -> Iterator[Cell]:
     for row, changes in ROWS.items():
         for seed in SEEDS:
             model = with_row(ModelConfig(width=64), row, states=160)
-            config = tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=seed))
+            config = sharpened_preset(RunConfig("s5", model, train_examples=100_000, seed=seed))
             if row in BASELINES:
                 config = replace(config, model=replace(config.model, channel_mixer="swiglu"))
             yield Cell(row, "S5", "tracking", replace(config, epochs=1000, **changes))

@@ -16,7 +16,7 @@ from statemix.models import ModelConfig
 from statemix.paper import bdlru, with_row
 from statemix.sweep import Cell
 from statemix.tasks import Task
-from statemix.train import RunConfig, tracking_preset
+from statemix.train import RunConfig, sharpened_preset
 from statemix.train.metrics import accuracy_by_length
 
 PLACES = (("s2", 1), ("s3", 2), ("s3", 3), ("s4", 3), ("s4", 4), ("s5", 4), ("s5", 5))
@@ -30,7 +30,7 @@ def cells() -> Iterator[Cell]:
             for gate in GATES:
                 model = with_row(ModelConfig(width=64), bdlru(m), states=96)
                 model = replace(model, options={**model.options, "gate": gate})
-                config = tracking_preset(RunConfig(task, model, train_examples=50_000, seed=seed))
+                config = sharpened_preset(RunConfig(task, model, train_examples=50_000, seed=seed))
                 config = replace(
                     config,
                     sharpen=1.0 if gate == "linear" else config.sharpen,

@@ -3,7 +3,7 @@
 Recipes:
 
     plain             AdamW and a cosine schedule, with a BOS token
-    tracking          the aids of `tracking_preset`
+    tracking          the aids of `sharpened_preset`
     curriculum        prefixes that grow, whether they are learned or not
     Muon, curriculum  the same number of steps with Muon
     Muon              3,000 steps on whole sequences, without a BOS token
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from statemix.models import ModelConfig
 from statemix.paper import BASELINES, bdlru, hlru, published_runs, with_row
 from statemix.sweep import Cell
-from statemix.train import RunConfig, tracking_preset
+from statemix.train import RunConfig, sharpened_preset
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def tracking(row: str, column: str, seed: int) -> Cell:
     """Every aid except the held-out check on longer sequences; 160 states, no channel mixer."""
     c = COLUMNS[column]
     model = with_row(ModelConfig(width=64), row, states=160)
-    config = tracking_preset(RunConfig(c.task, model, train_examples=c.examples, seed=seed))
+    config = sharpened_preset(RunConfig(c.task, model, train_examples=c.examples, seed=seed))
     return Cell(
         row, column, "tracking", replace(config, batch=c.batch, epochs=1000, max_steps=3000, hold=0)
     )

@@ -15,7 +15,7 @@ from torch import nn
 from statemix.models import ModelConfig
 from statemix.sweep import Cell
 from statemix.tasks import Task
-from statemix.train import RunConfig, tracking_preset
+from statemix.train import RunConfig, sharpened_preset
 from statemix.train.metrics import accuracy_by_length
 
 SEEDS = range(400, 420)  # not used to design the preset; smaller seeds were
@@ -27,7 +27,7 @@ LENGTHS = (16, 64, 256, 1024, 4096)
 def preset(seed: int) -> RunConfig:
     model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
     return replace(
-        tracking_preset(RunConfig("s5", model, train_examples=100_000, seed=seed)), epochs=50
+        sharpened_preset(RunConfig("s5", model, train_examples=100_000, seed=seed)), epochs=50
     )
 
 

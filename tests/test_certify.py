@@ -33,7 +33,7 @@ from statemix.train.trained import load_trained
 
 TRAIN = (
     "train s2 --block-size 2 --blocks 4 --width 16 --length 8 --examples 4000 --test-examples 64 "
-    "--preset tracking --sharpen 1 --harden --hold 0 --decay 60 --warmup 20 --epochs 20"
+    "--preset sharpened --sharpen 1 --harden --hold 0 --decay 60 --warmup 20 --epochs 20"
 )
 S2 = find_task("s2").automaton
 
@@ -211,7 +211,7 @@ def test_the_command_takes_a_run_or_a_certificate(run, capsys):
     assert run_command("certify", "--help") == 0
     printed = capsys.readouterr().out
     assert "right on every word of every length" in printed
-    assert "--preset automaton" in printed
+    assert "--preset tracking" in printed
 
 
 def flip_a_byte(path):

@@ -14,12 +14,15 @@ from statemix.commands.train import Train
 from statemix.config.fields import field_help
 from statemix.config.lm import Execution, LMRunConfig, run_config_from_dict
 from statemix.config.model import LMConfig, ModelConfig
+from statemix.config.presets import (
+    paper_protocol,
+    paper_sizes,
+    sharpened_preset,
+    tracking_preset,
+)
 from statemix.config.task import (
     RunConfig,
     config_from_dict,
-    paper_protocol,
-    paper_sizes,
-    tracking_preset,
 )
 
 LEDGER = Path(__file__).parents[1] / "results" / "ledger.jsonl"
@@ -41,6 +44,8 @@ def test_the_command_line_and_python_describe_the_same_run():
     assert Train("s3").run_config().id == "5e25aa6a9953ae91"
     tracking = Train("s5", preset="tracking").run_config()
     assert tracking == tracking_preset(RunConfig("s5"))
+    sharpened = Train("s5", preset="sharpened").run_config()
+    assert sharpened == sharpened_preset(RunConfig("s5"))
     paper = Train("s3", protocol="paper").run_config()
     assert paper == paper_protocol(paper_sizes(RunConfig("s3")))
     assert (paper.model.width, paper.epochs, paper.lr, paper.model.bos) == (128, 200, 1e-3, False)

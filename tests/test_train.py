@@ -36,6 +36,7 @@ from statemix.train import (
     loop,
     mad_preset,
     paper_protocol,
+    sharpened_preset,
     tracking_preset,
     train,
 )
@@ -867,8 +868,8 @@ def test_prefixes_longer_than_sequences_raise(tmp_path):
 
 
 def test_the_preset_checks_valid_lengths():
-    assert tracking_preset(RunConfig("s5")).hold == 256
-    odd = tracking_preset(RunConfig("mod_arith", length=9)).hold
+    assert sharpened_preset(RunConfig("s5")).hold == 256
+    odd = sharpened_preset(RunConfig("mod_arith", length=9)).hold
     assert find_task("mod_arith").fits(odd)
     with pytest.raises(ValueError, match="`hold` = 64 takes effect in the decay"):
         RunConfig("s5", hold=64)
@@ -897,8 +898,8 @@ def test_a_stage_ends_after_its_maximum_steps():
     ("length", "stages"),
     [(None, (2, 3, 4, 6, 9, 13)), (6, (2, 3, 4)), (40, (2, 3, 4, 6, 9, 13, 20, 30))],
 )
-def test_the_tracking_preset(length, stages):
-    config = tracking_preset(replace(SMALL, length=length))
+def test_the_sharpened_preset(length, stages):
+    config = sharpened_preset(replace(SMALL, length=length))
     assert config.curriculum == stages
     assert config.length == (length or 16)
     assert config.model.bos
@@ -919,10 +920,17 @@ def test_the_tracking_preset(length, stages):
 def test_the_preset_solves_s5_and_generalises(tmp_path, seed):
     """A model trained at 16 tokens has an accuracy of at least .999 at 1,024."""
     model = ModelConfig(options={"n_blocks": 32, "block_size": 5}, width=64)
-    config = tracking_preset(RunConfig("s5", model, train_examples=100_000, epochs=50, seed=seed))
+    config = sharpened_preset(RunConfig("s5", model, train_examples=100_000, epochs=50, seed=seed))
     assert train(config, tmp_path).test["token"] >= 0.9999
     _, task, trained = load_trained(tmp_path)
     assert accuracy_by_length(task, trained, (1024,), 64, 0)["1024"] >= 0.999
+
+
+def test_the_tracking_preset_proves_what_can_be_proved():
+    proved = tracking_preset(RunConfig("s5"))
+    assert (proved.harden, proved.certify, proved.sharpen) == (True, True, 1.0)
+    lstm = RunConfig("s5", ModelConfig("lstm"))
+    assert tracking_preset(lstm) == sharpened_preset(lstm)
 
 
 def test_only_gates_that_saturate_can_be_sharpened():

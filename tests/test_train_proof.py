@@ -11,7 +11,7 @@ from statemix.analysis.automata import smallest_block
 from statemix.models import ModelConfig
 from statemix.proof import prove, verify_certificate
 from statemix.tasks import find_task
-from statemix.train import RunConfig, aids, automaton_preset, train
+from statemix.train import RunConfig, aids, tracking_preset, train
 from statemix.train.batches import next_batch
 from statemix.train.loop import read_result, train_step
 from statemix.train.state import start_run
@@ -133,10 +133,10 @@ def test_a_proof_needs_a_decay():
 
 
 def test_the_preset_grows_words_where_the_answer_comes_once():
-    once = automaton_preset(RunConfig("mod_arith"))
+    once = tracking_preset(RunConfig("mod_arith"))
     assert (once.stages, once.length, once.harden, once.certify) == ("words", 39, False, True)
     assert once.model.options["gate"] == "hardmax"
-    always = automaton_preset(RunConfig("s5"))
+    always = tracking_preset(RunConfig("s5"))
     assert (always.stages, always.length, always.harden) == ("prefixes", 16, True)
     assert always.certify
 

@@ -22,7 +22,7 @@ class Certify:
     the run's directory. The exit code is 0 if the model is proved, else 1. docs/howto/certify.md
     says what is assumed.
 
-    `--preset automaton` of `statemix train` ends with such a proof. Examples:
+    `--preset tracking` of `statemix train` ends with such a proof. Examples:
     `statemix certify runs/<id>`, and to check the files again, from the weights alone,
     `statemix certify --verify runs/<id>/certificate/certificate.json`.
     """

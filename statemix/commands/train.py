@@ -10,21 +10,20 @@ import tyro
 from statemix.commands.check import check_positive
 from statemix.commands.options import flags, given_options, option_fields
 from statemix.config.model import SIZES, ModelConfig
-from statemix.config.task import (
-    Aids,
-    RunConfig,
-    automaton_preset,
+from statemix.config.presets import (
     mad_preset,
     paper_protocol,
     paper_sizes,
+    sharpened_preset,
     tracking_preset,
 )
+from statemix.config.task import Aids, RunConfig
 
 __all__ = ["Tracker", "Train", "read_options"]
 
 _PRESETS = {
     "tracking": tracking_preset,
-    "automaton": automaton_preset,
+    "sharpened": sharpened_preset,
     "mad": mad_preset,
 }
 Tracker = Literal["none", "wandb", "tensorboard", "trackio"]
@@ -50,10 +49,11 @@ class _TrainOptions:
 
     task: tyro.conf.Positional[str]
     """One of the tasks above, or a task that a file given with --files registers."""
-    preset: Literal["none", "tracking", "automaton", "mad"] = "none"
-    """tracking: aids and a learning rate for state tracking. automaton: the same, and gates that
-    only copy in the end, so that `statemix certify` can prove the model. mad: width, start, steps
-    and schedule for compress, copy and recall. Your own options take precedence."""
+    preset: Literal["none", "tracking", "sharpened", "mad"] = "none"
+    """tracking: aids and a learning rate for state tracking, and gates that only copy in the end:
+    the run ends when the model is proved right at every length. sharpened: the same aids with soft
+    gates and no proof. mad: width, start, steps and schedule for compress, copy and recall. Your
+    own options take precedence."""
     blocks: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 32)")] = None
     """Number of blocks of bdlru, or of channels of hlru."""
     block_size: Annotated[int | None, tyro.conf.arg(help_behavior_hint="(default: 4)")] = None

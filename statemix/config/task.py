@@ -1,10 +1,10 @@
-"""Training runs on tasks as data, and the presets and protocols that map one config to another."""
+"""Training runs on tasks as data."""
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from statemix.config.build import build
@@ -17,7 +17,7 @@ from statemix.config.fields import (
     differing_fields,
     explain_unknown,
 )
-from statemix.config.model import SIZES, ModelConfig, Size
+from statemix.config.model import ModelConfig, Size
 from statemix.config.sections import Optimisation, Schedule
 
 __all__ = [
@@ -25,12 +25,7 @@ __all__ = [
     "Aids",
     "RunConfig",
     "TaskData",
-    "automaton_preset",
     "config_from_dict",
-    "mad_preset",
-    "paper_protocol",
-    "paper_sizes",
-    "tracking_preset",
 ]
 
 VERSION = 1  # raised when a field changes its meaning
@@ -85,13 +80,6 @@ _RUN_BASE: dict[str, Any] = {
     "certify": False,
     "bf16": False,
 }
-_TRACKING_LENGTH = 16
-_TRACKING_STAGES = (2, 3, 4, 6, 9, 13, 20, 30, 45, 68, 101)
-_WORD_LENGTHS = {"parity": 40, "even_pairs": 40, "cycle_nav": 40, "mod_arith": 39}
-_WORD_STAGES = (4, 6, 8, 12, 18, 26)  # tokens, with the empty one at the end
-_WORD_STEPS = {"mod_arith": 2500}  # in a stage, before a restart
-_INITS = {"compress": "hold", "copy": "select", "recall": "select"}
-_MAD_STEPS = {"compress": 4000, "copy": 6000, "recall": 3000}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,108 +224,3 @@ def config_from_dict(data: Mapping[str, Any]) -> RunConfig:
         )
     model = {**_MODEL_BASE, **data.get("model", {})}
     return build(RunConfig, {**_RUN_BASE, **data, "model": model})
-
-
-def paper_protocol(config: RunConfig) -> RunConfig:
-    """The run by the paper's protocol: no BOS token, no early stopping, no training aids.
-
-    The sizes stay; `paper_sizes` sets those of the paper.
-    """
-    off = {name: _RUN_BASE[name] for name in Aids.__dataclass_fields__}
-    return replace(
-        config,
-        protocol="paper",
-        model=replace(config.model, bos=False),
-        patience=0,
-        solved=2.0,
-        warmup=0,
-        cooldown=0.0,
-        min_lr=1e-5,
-        weight_decay=0.0,
-        clip=0.0,
-        optimiser="adamw",
-        **off,
-    )
-
-
-def paper_sizes(config: RunConfig) -> RunConfig:
-    """The run with the sizes, epochs and largest learning rate of the paper's models."""
-    published = {"swiglu": "published_swiglu", "mlp": "published_mlp"}
-    channel: Any = published.get(config.model.channel_mixer, config.model.channel_mixer)
-    model = replace(config.model, width=128, channel_mixer=channel)
-    return replace(config, model=model, batch=128, epochs=200, max_steps=0, lr=1e-3)
-
-
-def mad_preset(config: RunConfig) -> RunConfig:
-    """The run with a start and a schedule that learn compression, copying and recall in minutes.
-
-    Muon updates the matrices at a constant rate that decays over the last 30 % of the steps. The
-    gates of BD-LRU and H-LRU start nearly hard and hold their state, and the positions of the
-    autoencoder start smooth. Any other task has the schedule, and the paper's start.
-    """
-    model = replace(config.model, width=128, bos=False)
-    if model.mixer in SIZES and config.task in _INITS:
-        model = replace(model, options={**model.options, "init": _INITS[config.task]})
-    if config.task == "compress":
-        model = replace(model, positions="smooth", position_std=0.1)
-    steps = _MAD_STEPS.get(config.task, 4000)
-    config = replace(config, model=model, train_examples=20_000, max_steps=steps)
-    return replace(
-        config,
-        epochs=math.ceil(steps / config.steps_per_epoch),
-        optimiser="muon",
-        lr=2e-3,
-        matrix_lr=0.01,
-        warmup=20,
-        cooldown=0.3,
-        min_lr=2e-5,
-        patience=0,
-    )
-
-
-def tracking_preset(config: RunConfig) -> RunConfig:
-    """The run with every aid that makes learning to track states reliable; the layer is unchanged.
-
-    The aids are a BOS token, a curriculum of growing prefixes, a large constant learning rate with
-    restarts, gates that are sharpened in the decay, and a final check on held-out sequences sixteen
-    times as long (one token longer if the length is odd: some tasks have odd lengths only).
-    """
-    length = config.length or _TRACKING_LENGTH
-    return replace(
-        config,
-        model=replace(config.model, channel_mixer="none", bos=True),
-        length=length,
-        curriculum=tuple(stage for stage in _TRACKING_STAGES if stage < length),
-        restart_after=200,
-        decay=300,
-        sharpen=1.005,
-        hold=16 * length + length % 2,
-        lr=2e-2,
-        warmup=100,
-        clip=1.0,
-        patience=0,
-        solved=2.0,
-    )
-
-
-def automaton_preset(config: RunConfig) -> RunConfig:
-    """The run that ends with a model that only copies states, proved right at every length.
-
-    For tasks that ask at every step, this is the tracking preset, but in the decay the gates become
-    hard instead of sharper. For tasks with one answer at the end of a word, the gates are hard from
-    the start, and the words grow. Either restarts if the model cannot be proved right.
-    """
-    length = config.length or _WORD_LENGTHS.get(config.task, _TRACKING_LENGTH)
-    config = tracking_preset(replace(config, length=length))
-    config = replace(config, sharpen=1.0, certify=True)
-    if config.task not in _WORD_LENGTHS:
-        return replace(config, harden=True)
-    options = {**config.model.options, "gate": "hardmax"}
-    return replace(
-        config,
-        model=replace(config.model, options=options),
-        curriculum=tuple(stage for stage in _WORD_STAGES if stage <= length),
-        stages="words",
-        stage_tokens=4096,
-        restart_after=_WORD_STEPS.get(config.task, 400),
-    )

@@ -15,7 +15,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from statemix.config.model import ChannelMixer, ModelConfig
-from statemix.config.task import RunConfig, automaton_preset
+from statemix.config.presets import tracking_preset
+from statemix.config.task import RunConfig
 from statemix.leaderboard.protocols import Protocol, Training
 
 __all__ = [
@@ -43,7 +44,7 @@ class Contestant:
     """A mixer with its options, and the channel mixer after it.
 
     With `harden`, gates become hard in the decay. In two layers they are hard from the start, and
-    the run is that of `automaton_preset`: words grow, and it restarts if the model is not proved.
+    the run is that of `tracking_preset`: words grow, and it restarts if the model is not proved.
     """
 
     mixer: str
@@ -140,7 +141,7 @@ def _open(protocol: Protocol, contestant: Contestant, task: str, lr: float, seed
     config = replace(config, epochs=math.ceil(trial.steps / config.steps_per_epoch))
     if not contestant.harden or trial.layers == 1:
         return config
-    words = automaton_preset(config)
+    words = tracking_preset(config)
     return replace(words, lr=lr, hold=0)
 
 

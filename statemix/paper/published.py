@@ -9,7 +9,8 @@ from dataclasses import replace
 from itertools import product
 
 from statemix.config.model import ModelConfig
-from statemix.config.task import RunConfig, paper_protocol, paper_sizes
+from statemix.config.presets import paper_protocol, paper_sizes
+from statemix.config.task import RunConfig
 from statemix.paper.rows import BASELINES, mixer_of
 
 __all__ = ["EPOCHS", "HIDDEN", "SEQUENCES", "WIDTH", "published_models", "published_runs"]

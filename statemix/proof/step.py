@@ -54,7 +54,7 @@ def check_provable(model: nn.Module) -> None:
         if mixer.gate != "hardmax":
             raise ValueError(
                 f"The gates must be hard to be certified, got the gate function {mixer.gate!r}. "
-                "Train with --preset automaton, or call `statemix.train.harden(model)`."
+                "Train with --preset tracking, or call `statemix.train.harden(model)`."
             )
         if mixer.selectivity != "full":
             raise ValueError(
@@ -64,7 +64,7 @@ def check_provable(model: nn.Module) -> None:
         if not isinstance(cast(Block, block).channel, NoChannelMixer):
             raise ValueError(
                 "The bounds on rounding cover models without a channel mixer. "
-                "Train with --channel-mixer none, as --preset automaton does."
+                "Train with --channel-mixer none, as --preset tracking does."
             )
 
 

@@ -130,7 +130,7 @@ _FIGURES = {
     ),
     "fig_tracking_length": _Plan(
         "Reliable state tracking, by length",
-        "Products in S5 with the tracking preset, and the preset without each of its parts.",
+        "Products in S5 with the preset `sharpened`, and the preset without each of its parts.",
         ("tracking_s5",),
         by_length,
         _RANGE,

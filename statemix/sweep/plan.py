@@ -21,7 +21,8 @@ from pathlib import Path
 from types import ModuleType
 
 from statemix.config.lm import LMRunConfig
-from statemix.config.task import RunConfig, paper_protocol
+from statemix.config.presets import paper_protocol
+from statemix.config.task import RunConfig
 from statemix.runs.plugins import load_file
 from statemix.sweep.kinds import Config
 
