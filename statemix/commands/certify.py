@@ -6,6 +6,8 @@ from typing import Annotated
 
 import tyro
 
+from statemix.commands.check import check_positive
+
 __all__ = ["Certify"]
 
 
@@ -36,6 +38,10 @@ class Certify:
         None
     )
     """Instead, check this certificate.json against the weights next to it."""
+    words: int | None = None
+    """With --verify, also run this many random words in float32, and compare all answers."""
+    length: int = 65_536
+    """Tokens of each of these words."""
     files: tuple[Path, ...] = ()
     """Python files to import first, which register your own tasks."""
 
@@ -45,11 +51,24 @@ class Certify:
                 "statemix: certify takes either the directory of a run, or a certificate with "
                 "--verify. Try: statemix certify runs/<id>"
             )
-        from statemix.commands.views.certify import print_proof, print_verification
+        if self.words is not None and self.verify is None:
+            raise SystemExit(
+                "statemix: --words needs a certificate. Try: statemix certify --verify "
+                "runs/<id>/certificate/certificate.json --words 256"
+            )
+        check_positive("words", 1 if self.words is None else self.words)
+        check_positive("length", self.length)
+        from statemix.commands.views.certify import (
+            print_long_words,
+            print_proof,
+            print_verification,
+        )
         from statemix.runs.plugins import load_files
 
         load_files(self.files)
         if self.verify is not None:
-            print_verification(self.verify)
+            saved = print_verification(self.verify)
+            if self.words is not None and not print_long_words(saved, self.words, self.length):
+                raise SystemExit(1)
         elif self.directory is not None and not print_proof(self.directory):
             raise SystemExit(1)

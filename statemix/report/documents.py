@@ -5,6 +5,7 @@
 <!-- lengths tracking_s5 -->     the accuracy of the worst seed at each measured length
 <!-- within table_chomsky -->    accuracy at the test length, and over all training lengths
 <!-- certificates certified --> what was proved about the runs of each place
+<!-- certified models -->        the same for runs that restart until proved, and long random words
 <!-- coverage -->                how many of the paper's values we have measured
 <!-- verdicts -->                a verdict on each claim of the paper, and what it rests on
 <!-- furthest -->                the largest differences from the paper

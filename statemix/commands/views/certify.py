@@ -17,13 +17,14 @@ from statemix.proof import (
     verify_certificate,
     write_proof,
 )
-from statemix.proof.saved import CERTIFICATE
+from statemix.proof.long_words import run_long_words
+from statemix.proof.saved import CERTIFICATE, SavedCertificate
 from statemix.runs.layout import CERTIFICATES
-from statemix.tasks import Task
+from statemix.tasks import Task, find_task
 from statemix.tasks.automaton import Automaton
 from statemix.train.trained import load_trained
 
-__all__ = ["print_proof", "print_verification"]
+__all__ = ["print_long_words", "print_proof", "print_verification"]
 
 _WORD = 60  # tokens of a word that are printed
 
@@ -49,12 +50,22 @@ def print_proof(directory: Path) -> bool:
     return True
 
 
-def print_verification(path: Path) -> None:
+def print_verification(path: Path) -> SavedCertificate:
     """Prove again what a certificate claims, and print it; an error says what differs."""
     path = path / CERTIFICATE if path.is_dir() else path
     saved = verify_certificate(path)
     say(describe(saved.task, saved.certificate))
     say(f"verified: {path} holds for the weights next to it")
+    return saved
+
+
+def print_long_words(saved: SavedCertificate, sequences: int, length: int) -> bool:
+    """Run random words, and print how many answers are wrong; True if none is."""
+    automaton = _automaton_of(find_task(saved.task, saved.task_options))
+    found = run_long_words(saved.model, automaton, sequences=sequences, length=length)
+    wrong = "none is wrong" if not found.wrong else f"{found.wrong:,} are wrong"
+    say(f"{sequences:,} random words of {length:,} tokens: {found.answers:,} answers, {wrong}")
+    return not found.wrong
 
 
 def _automaton_of(task: Task) -> Automaton:

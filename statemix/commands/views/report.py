@@ -7,6 +7,7 @@ from statemix.commands.views.console import warn
 from statemix.extras import install_command
 from statemix.files.writing import write_atomically
 from statemix.paper import read_values
+from statemix.report.certified import CERTIFIED, certified_table
 from statemix.report.documents import update_document
 from statemix.report.figures import make_figures
 from statemix.report.gather import Neighbour, Place, gather, neighbours
@@ -29,6 +30,7 @@ def find_experiments() -> Path:
 
 
 _OTHERS = {  # regions of documents: the experiment, and the function that renders its table
+    "certified models": (CERTIFIED, certified_table),
     "equal minutes": (MINUTES, minutes_table),
     "stories": (STORIES, stories_table),
 }
