@@ -8,7 +8,7 @@ from typing import Literal
 
 __all__ = ["DecodeConfig", "ErrorConfig", "MemoryConfig", "SpeedConfig"]
 
-_Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm", "throughput"]
+_Part = Literal["kernel", "scan", "layer", "threads", "length", "step", "lm", "throughput", "gates"]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import torch
 
 from statemix.bench import gpu
 from statemix.bench.config import SpeedConfig
+from statemix.bench.gates import gates_contests
 from statemix.bench.layer import layer_contest
 from statemix.bench.lm_step import MODELS, lm_contest
 from statemix.bench.measure import Contest, Row, hold
@@ -55,6 +56,9 @@ def _contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
                 entrants = contest_entrants(sizes, names)
                 setting = f"(B, T, n, m) = {sizes}"
                 yield Contest(part, setting, "statemix", entrants, threads, device)
+    if part == "gates":
+        for m in config.block_sizes:
+            yield from gates_contests((B, T, n, m))
     if part == "layer":
         for threads in config.threads:
             bf16 = config.dtype == "bfloat16" and device == "cpu"

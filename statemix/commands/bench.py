@@ -51,6 +51,7 @@ class Speed(SpeedConfig):
     step: a training step of a small model, with our scan and others.
     lm: an optimiser step of language models: BD-LRU, an LSTM, a transformer, Mamba and Mamba-2.
     throughput: the paper's figure; not measured by default.
+    gates: scans and layers with hard gates relative to softmax; not measured by default.
     On a GPU, kernel also reports the bandwidth, and the part threads is left out.
     """
 

@@ -23,6 +23,7 @@ _TITLES = {
     "step": "a training step of a small model, with our scan and others",
     "lm": "an optimiser step of language models of the same size",
     "throughput": "the paper's figure: by block size, by length, and for layers of the same size",
+    "gates": "scans and layers with hard gates, relative to softmax",
 }
 
 
