@@ -16,7 +16,7 @@ from statemix.models import Tagger
 from statemix.proof.step import initial_states, step
 from statemix.tasks.automaton import NO_STEP, Automaton
 
-__all__ = ["Walk", "walk"]
+__all__ = ["Walk", "pair_key", "walk"]
 
 States = list[Float[Tensor, "S n m"]]
 _ROWS = 4096  # pairs and letters that are stepped at once, about
@@ -95,6 +95,11 @@ def _continuing(automaton: Automaton, q: list[int]) -> tuple[Tensor, Tensor]:
     return rows, letters
 
 
+def pair_key(q: int, states: States) -> tuple[int, bytes]:
+    """Equal for pairs whose states have the same bits, where −0 counts as 0."""
+    return q, b"".join((h + 0.0).numpy().tobytes() for h in states)
+
+
 def _note(
     found: Walk,
     known: dict[tuple[int, bytes], int],
@@ -103,7 +108,7 @@ def _note(
     parent: tuple[int, int],
 ) -> None:
     """Add a pair unless one with the same bits is known."""
-    key = (q, b"".join((h + 0.0).numpy().tobytes() for h in states))  # −0 + 0 = 0
+    key = pair_key(q, states)
     if key not in known:
         known[key] = len(found.q)
         found.q.append(q)

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from statemix.layers.baselines.heads import count_parts
 from statemix.layers.baselines.lru import draw_delta_bias, row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, make_short_conv
@@ -54,12 +55,8 @@ class Mamba2(RaggedMixer, ReadsTables):
         self.inner = expand * d_model
         self.head_dim = head_dim
         self.output_gate = output_gate
-        if self.inner % head_dim:
-            raise ValueError(
-                f"`head_dim` must divide the inner width {self.inner} = expand · d_model, "
-                f"got {head_dim}."
-            )
-        self.heads = self.inner // head_dim
+        inner_width = f"the inner width {self.inner} = expand · d_model"
+        self.heads = count_parts("head_dim", head_dim, self.inner, inner_width)
         mixed = self.inner + 2 * d_state
         self.W_in = make_linear(d_model, mixed + self.heads + self.inner * output_gate, bias=False)
         self.conv = make_short_conv(mixed, conv)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from statemix.layers.baselines.heads import count_parts
 from statemix.layers.baselines.lru import draw_delta_bias, row_mask
 from statemix.layers.baselines.matrix import matrix_scan
 from statemix.layers.baselines.ragged import RaggedMixer, last_inputs
@@ -62,12 +63,8 @@ class Mamba3(RaggedMixer, ReadsTables):
         self.d_state = d_state
         self.inner = expand * d_model
         self.head_dim = head_dim
-        if self.inner % head_dim:
-            raise ValueError(
-                f"`head_dim` must divide the inner width {self.inner} = expand · d_model, "
-                f"got {head_dim}."
-            )
-        self.heads = heads = self.inner // head_dim
+        inner_width = f"the inner width {self.inner} = expand · d_model"
+        self.heads = heads = count_parts("head_dim", head_dim, self.inner, inner_width)
         self.angles = int(d_state * rope_fraction) // 2
         if not (0 < rope_fraction <= 1 and self.angles):
             raise ValueError(

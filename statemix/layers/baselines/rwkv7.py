@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 
+from statemix.layers.baselines.heads import count_parts
 from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.ragged import RaggedMixer, last_inputs
 from statemix.layers.gates import make_linear
@@ -58,13 +59,10 @@ class RWKV7(RaggedMixer):
     def __init__(self, d_model: int, head_dim: int = 64) -> None:
         super().__init__()
         check_sizes({"d_model": d_model, "head_dim": head_dim})
-        if d_model % head_dim:
-            raise ValueError(
-                f"`head_dim` must divide the width d_model = {d_model}, got {head_dim}."
-            )
         self.d_model = d_model
         self.head_dim = head_dim
-        self.heads = d_model // head_dim
+        width = f"the width d_model = {d_model}"
+        self.heads = count_parts("head_dim", head_dim, d_model, width)
         channel = torch.arange(d_model)
         i = channel / d_model
         p = channel / max(1, d_model - 1)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from statemix.layers.baselines.heads import count_parts
 from statemix.layers.baselines.lru import row_mask
 from statemix.layers.baselines.ragged import RaggedMixer, last_inputs
 from statemix.layers.mixer import register_mixer
@@ -47,10 +48,7 @@ class SLiCE(RaggedMixer):
         super().__init__()
         check_sizes({"d_model": d_model, "block_size": block_size})
         check_choice("path", path, PATHS)
-        if d_model % block_size:
-            raise ValueError(
-                f"`block_size` must divide the width d_model = {d_model}, got {block_size}."
-            )
+        count_parts("block_size", block_size, d_model, f"the width d_model = {d_model}")
         self.d_model = d_model
         self.block_size = block_size
         self.path = path
