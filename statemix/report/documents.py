@@ -103,9 +103,15 @@ def _certificates_table(places: list[Place]) -> str:
         (place.row, place.column, measured.recipe, *_proved(measured.entries))
         for place in places
         for measured in place.measured
+        if any(_asks_for_proof(entry) for entry in measured.entries)
     ]
     columns = ("proved", "blocks kept", "pairs visited", "smallest slack", "restarts", "CPU s")
     return markdown_table(("model", "task", "training", *columns), rows)
+
+
+def _asks_for_proof(entry: Entry) -> bool:
+    """True if a run was to end with a proof, or was proved later."""
+    return entry.config.get("certify", False) or "holds" in result_of(entry).get("measured", {})
 
 
 def _proved(entries: Sequence[Entry]) -> tuple[str, ...]:
