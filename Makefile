@@ -1,4 +1,4 @@
-# make demo      set up, then train ten small models and print what mixing buys (table, and demo.html)
+# make demo      set up, then train six small models, prove one, and show what mixing buys (table, and demo.html)
 # make test      set up, then run the tests (make test-all: also the slow ones)
 # make test-gpu  set up, then test the GPU kernels without a GPU: in Triton's interpreter, and compiled ahead of time
 # make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)

@@ -1,35 +1,37 @@
-"""The demo: ten small models on two tasks, trained in minutes on a laptop."""
+"""The demo: six small models of one task, trained in a minute, and what they have become.
+
+One of them is proved right at every length. Its certificate and automaton, the accuracy of all
+models against length, and their eigenvalues are on the demo's page.
+"""
 
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from statemix.analysis.eigenvalues import collect_eigenvalues
-from statemix.demo.cells import DemoCell
-from statemix.demo.page import Panel
+from statemix.analysis.spectrum import Spectrum
+from statemix.demo.cells import STATES, DemoCell
+from statemix.demo.trained import LENGTHS, Plane, Trained
+from statemix.proof import load_certificate
+from statemix.proof.saved import CERTIFICATE, SavedCertificate
+from statemix.runs.layout import CERTIFICATES
 from statemix.sweep.ledger import Ledger
 from statemix.sweep.run import Observer, sweep
-from statemix.train.metrics import measure_accuracy
+from statemix.train.metrics import accuracy_by_length
 from statemix.train.trained import load_trained
 
-__all__ = ["train_panels"]
+__all__ = ["train_models"]
 
-_LONG = 100  # tokens of the longer test sequences
-_TITLES = {
-    "s3": "products of permutations of three things",
-    "cycle_nav": "walks on a cycle of five",
-}
+_SEQUENCES = 16  # of each length
 
 
-def train_panels(models: list[DemoCell], workers: int, observe: Observer) -> list[Panel]:
+def train_models(models: list[DemoCell], workers: int, observe: Observer) -> list[Trained]:
     """Train the models of the demo and measure them; `observe` receives the sweep's messages."""
-    curves: dict[str, list[tuple[int, float]]] = {cell.config.id: [] for cell in models}
 
-    def collect(kind: str, id_: str, content: Any) -> None:
-        if kind == "report":
-            curves[id_].append((content["step"], content["validation"]))
+    def check(kind: str, id_: str, content: Any) -> None:
         if kind == "failed":
             raise RuntimeError(f"The demo's run {id_} failed: {content}")
         observe(kind, id_, content)
@@ -38,28 +40,36 @@ def train_panels(models: list[DemoCell], workers: int, observe: Observer) -> lis
         folder = Path(name)
         configs = [cell.config for cell in models]
         ledger = Ledger(folder / "ledger.jsonl")
-        sweep(configs, ledger, folder, engine="local", workers=workers, observe=collect)
-        return [_look_at(cell, folder, curves[cell.config.id]) for cell in models]
+        sweep(configs, ledger, folder, engine="local", workers=workers, observe=check)
+        results = {entry.id: entry.result or {} for entry in ledger.read()[0]}
+        return [_measure(cell, folder, results[cell.config.id]) for cell in models]
 
 
-def _look_at(cell: DemoCell, folder: Path, curve: list[tuple[int, float]]) -> Panel:
-    """Evaluate a trained model at both lengths, and collect its eigenvalues."""
-    config, task, model = load_trained(folder / cell.config.id)
-    length = config.length or task.length
-    short, long = (
-        measure_accuracy(model, task.examples(1000, T, np.random.default_rng([7, T])), task.classes)
-        for T in (length, _LONG)
-    )
-    spectrum = collect_eigenvalues(model, task, length, count=16)
-    points = spectrum[0].flatten().numpy() if spectrum else np.empty(0, dtype=complex)
-    return Panel(
-        _TITLES[config.task],
+def _measure(cell: DemoCell, folder: Path, result: dict[str, Any]) -> Trained:
+    """A trained model's accuracy by length, its eigenvalues on a sequence, and its proof."""
+    directory = folder / cell.config.id
+    config, task, model = load_trained(directory)
+    by_length = accuracy_by_length(task, model, LENGTHS, _SEQUENCES, config.seed)
+    return Trained(
         cell.label,
-        cell.states,
-        length,
-        short.token,
-        _LONG,
-        long.token,
-        curve,
-        points,
+        STATES,
+        result["parameters"],
+        result["cpu_seconds"],
+        {int(length): accuracy for length, accuracy in by_length.items()},
+        _plane(collect_eigenvalues(model, task, task.length, count=1)),
+        _proof_in(directory),
     )
+
+
+def _plane(found: list[torch.Tensor]) -> Plane | None:
+    """The eigenvalues of a layer on one sequence, if the mixer has any."""
+    if not found:
+        return None
+    values = found[0][0]  # (T, n, m)
+    spectrum = Spectrum(values)
+    return Plane(np.asarray(values.flatten(1)), spectrum.negative, spectrum.complex)
+
+
+def _proof_in(directory: Path) -> SavedCertificate | None:
+    path = directory / CERTIFICATES / CERTIFICATE
+    return load_certificate(path) if path.is_file() else None

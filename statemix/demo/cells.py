@@ -1,61 +1,58 @@
-"""The demo's models: two tasks, each with equally many states in blocks of different sizes.
-
-One model per task is four times as wide.
-"""
+"""The demo's models: one task, blocks of several sizes and others, with equally many states."""
 
 from dataclasses import dataclass, replace
 
 from statemix.models import ModelConfig
-from statemix.train import RunConfig
+from statemix.paper import bdlru, hlru, with_row
+from statemix.train import RunConfig, automaton_preset, tracking_preset
 
-__all__ = ["DemoCell", "cells"]
+__all__ = ["ORDER", "STATES", "DemoCell", "cells"]
+
+ORDER = 3  # permutations of so many things
+STATES = 96
+_WIDTH = 64
+_EXAMPLES = 10_000
+_STEPS = 1000  # of a model that is not proved
+_STAGE_STEPS = 100
 
 
 @dataclass(frozen=True)
 class DemoCell:
-    """One model of the demo, and its name in the table."""
+    """One model of the demo, and its name on the page."""
 
     label: str
-    states: int
     config: RunConfig
 
 
-def _bdlru(task: RunConfig, states: int, m: int) -> DemoCell:
-    options = {"n_blocks": states // m, "block_size": m}
-    return _cell(task, f"BD-LRU, blocks of {m}", states, "bdlru", options)
-
-
-def _cell(
-    task: RunConfig, label: str, states: int, mixer: str, options: dict[str, int]
-) -> DemoCell:
-    model = replace(task.model, mixer=mixer, options=options)
-    return DemoCell(label, states, replace(task, model=model))
-
-
 def cells(seed: int) -> list[DemoCell]:
-    """The models for products of permutations, then those for walks on a cycle of five."""
-    shared = RunConfig(
-        "s3",
-        ModelConfig(width=32, channel_mixer="none"),
-        clip=1.0,
-        epochs=8,
-        test_examples=1000,
-        solved=2.0,
-        seed=seed,
-    )
-    s3 = replace(shared, lr=3e-3)
-    walk = replace(
-        shared, task="cycle_nav", length=24, lr=1e-2, model=replace(shared.model, width=64)
-    )
+    """The model that will be proved, then smaller blocks, an H-LRU, Mamba-2 and an LSTM.
+
+    All have the same curriculum. The first ends when it is proved; the others, which never are,
+    have a limit of steps.
+    """
+    model = ModelConfig(width=_WIDTH)
+    run = RunConfig(f"s{ORDER}", model, train_examples=_EXAMPLES, epochs=1000, seed=seed)
     return [
-        _bdlru(s3, 24, 1),
-        _bdlru(s3, 96, 1),
-        _bdlru(s3, 24, 2),
-        _bdlru(s3, 24, 3),
-        _cell(s3, "H-LRU of order 3", 24, "hlru", {"n_channels": 8, "order": 3}),
-        _cell(s3, "LSTM", 24, "lstm", {"hidden": 24}),
-        _bdlru(walk, 40, 1),
-        _bdlru(walk, 160, 1),
-        _bdlru(walk, 40, 4),
-        _bdlru(walk, 40, 5),
+        DemoCell("BD-LRU, m = 3", automaton_preset(_with(run, bdlru(3)))),
+        DemoCell("BD-LRU, m = 2", _limited(tracking_preset(_with(run, bdlru(2))))),
+        DemoCell("BD-LRU, m = 1 (diagonal)", _limited(tracking_preset(_with(run, bdlru(1))))),
+        DemoCell("H-LRU, m = 3", _limited(tracking_preset(_with(run, hlru(3))))),
+        DemoCell("Mamba-2", _baseline(_with(run, "Mamba2"), lr=4e-3)),
+        DemoCell("LSTM", _baseline(_with(run, "LSTM"), lr=5e-3)),
     ]
+
+
+def _with(run: RunConfig, row: str) -> RunConfig:
+    return replace(run, model=with_row(run.model, row, STATES))
+
+
+def _limited(config: RunConfig) -> RunConfig:
+    """The run with a limit of steps, in all and in each stage, instead of restarts."""
+    return replace(config, hold=0, restart_after=0, stage_steps=_STAGE_STEPS, max_steps=_STEPS)
+
+
+def _baseline(run: RunConfig, lr: float) -> RunConfig:
+    """A limited run with a feed-forward layer, and with a learning rate that suits the mixer."""
+    config = _limited(tracking_preset(run))
+    model = replace(config.model, channel_mixer="swiglu")
+    return replace(config, model=model, lr=lr, sharpen=1.0)

@@ -1,156 +1,165 @@
-"""The demo's page: a table, learning curves, and eigenvalues on the complex plane.
+"""The demo's page: one picture, what it shows, a proof with its automaton, and eigenvalues.
 
-The page is a single file without scripts, and needs no network.
+The page is a single file that needs no network.
 """
 
 import html
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
+from statemix.demo.drawings import arithmetic, automaton
+from statemix.demo.trained import LENGTHS, Trained
 from statemix.files.writing import write_atomically
+from statemix.pages import (
+    ACCURACY,
+    Axis,
+    Chart,
+    Figure,
+    Point,
+    Series,
+    make_document,
+    section,
+    show_figure,
+)
 
-__all__ = ["Panel", "write_page"]
+__all__ = ["write_page"]
 
-_COLOURS = ("#4269d0", "#efb118", "#ff725c", "#3ca951", "#a463f2", "#9c6b4e")
-_POINTS = 1500  # at most this many eigenvalues are drawn per spectrum
-
-
-@dataclass(frozen=True)
-class Panel:
-    """The data that the page shows for one model."""
-
-    task: str
-    label: str
-    states: int
-    length: int
-    accuracy: float
-    long_length: int
-    long_accuracy: float
-    curve: list[tuple[int, float]]
-    eigenvalues: np.ndarray = field(repr=False)
-
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1b1e23; background: #fff }
-table { border-collapse: collapse; margin: 1rem 0 }
-th, td { padding: .3rem 1rem .3rem 0; text-align: left; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums } td.solved { font-weight: 600; color: #1c7a3a }
-.spectra { display: flex; flex-wrap: wrap; gap: 1.2rem }
-figure { margin: 0; width: 180px } figcaption { font-size: .85rem }
-svg { display: block; max-width: 100% }
-svg text { font: 12px system-ui, sans-serif; fill: #555 } p.note { color: #555 }
+_FIRST, _LAST = LENGTHS[0], LENGTHS[-1]
+_TITLE = "What mixing buys that width cannot"
+_LEAD = (
+    "Each model reads permutations of three things, one by one, and must say after each of them "
+    f"what their product is. It learns this on {_FIRST} tokens. Does it still know after {_LAST:,}?"
+)
+_M = (
+    "States come in blocks of m. At each step a block is multiplied by an m × m matrix that the "
+    "token chooses, so its m states mix. All models here have {states} states: a larger m means "
+    "fewer blocks, not more states. With m = 1 every state is alone, as in Mamba and other "
+    "diagonal models."
+)
+_LSTM = (
+    "An LSTM mixes all of its states, but through a non-linear function: it must be computed one "
+    "step after the other, and small errors of the state grow. BD-LRU is linear in its state, so "
+    "it can be computed in parallel over time. Compare the time to train, below."
+)
+_PROVED = (
+    "A plot ends somewhere, a proof does not. The gates of the model with m = 3 became hard: at "
+    "each step every state copies another one or loads a value. The model is then a finite "
+    "automaton, and can be compared with the task on every word of every length."
+)
+_EIGENVALUES = (
+    "The matrix of a block has m eigenvalues. For m = 1 they lie between 0 and 1: a state is kept "
+    "or forgotten. From m = 2 on they can be negative, which flips a sign, and from m = 3 on "
+    "complex, which rotates. Permutations of three things need both, in one block. Step through a "
+    "sequence and watch them."
+)
+_PLANE = """
+<div class="controls"><label>model <select id="plane-model"></select></label>
+<label>time <input id="plane-step" type="range" min="0" value="0"></label>
+<output id="plane-name"></output></div>
+<svg id="plane" viewBox="0 0 320 320" width="320" height="320" role="img"></svg>
+<p id="plane-words" class="note"></p>
 """
 
 
-def write_page(path: Path, panels: list[Panel]) -> None:
-    """Write the page atomically."""
-    sections = "".join(
-        _section([panel for panel in panels if panel.task == task])
-        for task in dict.fromkeys(panel.task for panel in panels)
-    )
-    lead = (
-        "Each model reads a sequence token by token and must predict, at every step or at the end, "
-        "the product of the tokens so far: a permutation, or a position on a cycle. All models "
-        "have one recurrent layer. Independent states that only decay (blocks of 1) cannot solve "
-        "these tasks, however many there are; a few states that mix can."
-    )
-    document = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>statemix: what mixing buys</title><style>{_STYLE}</style>"
-        f"<h1>What mixing buys that width cannot</h1><p>{lead}</p>{sections}</html>"
-    )
+def write_page(path: Path, models: list[Trained], seed: int) -> None:
+    """Write the page of these models atomically."""
+    figures = [_lengths(models, seed), _times(models, seed)]
+    planes = [_plane(model) for model in models if model.plane is not None]
+    body = [
+        f'<h1>{_TITLE}</h1><p class="lead">{_LEAD}</p>',
+        show_figure(figures[0]),
+        _cards(models),
+        section("Accuracy beside the time to train", show_figure(figures[1]) + _table(models)),
+        *(automaton(model) for model in models if model.proof is not None),
+        section("Eigenvalues, step by step", f"<p>{_EIGENVALUES}</p>{_PLANE}"),
+        arithmetic(),
+    ]
+    data = {"planes": planes}
+    document = make_document(f"statemix: {_TITLE}", "".join(body), figures, data, ("plane.js",))
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, document.encode())
 
 
-def _section(panels: list[Panel]) -> str:
-    """Render one task: table, learning curves and spectra."""
-    first = panels[0]
+def _lengths(models: list[Trained], seed: int) -> Figure:
+    """Accuracy against length."""
+    ticks = tuple((length, f"{length:,}") for length in LENGTHS)
+    x = Axis("tokens in the test sequences", log=True, ticks=ticks, low=_FIRST, high=_LAST)
+    series = tuple(
+        Series(_with_time(model), tuple(Point(T, share) for T, share in model.accuracy.items()))
+        for model in models
+    )
+    caption = (
+        "Share of right answers at all steps of 16 new sequences of each length. One run of each "
+        f"model (n = 1, seed {seed}), trained on sequences of {_FIRST} tokens with the same "
+        "curriculum when this page was written; seconds are the CPU time of its training. A guess "
+        "is right once in six times."
+    )
+    return Figure("length", "Accuracy against length", caption, (Chart("", x, ACCURACY, series),))
+
+
+def _with_time(model: Trained) -> str:
+    """The name of a model with the time to train it."""
+    proved = ", proved" if model.proof is not None else ""
+    return f"{model.label}: {model.cpu_seconds:.0f} s{proved}"
+
+
+def _times(models: list[Trained], seed: int) -> Figure:
+    """Accuracy at the longest sequences against the time to train."""
+    x = Axis("CPU seconds of training", low=0)
+    series = tuple(
+        Series(model.label, (Point(model.cpu_seconds, model.accuracy[_LAST]),), line=False)
+        for model in models
+    )
+    caption = (
+        f"One run of each model (n = 1, seed {seed}) on one core. The first model ends when it is "
+        "proved, and its time includes restarts; the others end when they make no more mistakes on "
+        f"{_FIRST} tokens, or after 1,000 steps."
+    )
+    title = f"Accuracy at {_LAST:,} tokens"
+    return Figure("time", title, caption, (Chart("", x, ACCURACY, series),))
+
+
+def _cards(models: list[Trained]) -> str:
+    """What m is, why not an LSTM, and what is proved."""
+    said = {
+        "What is m?": _M.format(states=models[0].states),
+        "Why not just an LSTM?": _LSTM,
+    }
+    if any(model.proof is not None for model in models):
+        said["What is proved?"] = _PROVED
+    cards = "".join(
+        f'<div class="card"><strong>{html.escape(title)}</strong><p>{html.escape(text)}</p></div>'
+        for title, text in said.items()
+    )
+    return f'<div class="cards">{cards}</div>'
+
+
+def _table(models: list[Trained]) -> str:
+    """A row for each model."""
+    columns = ("", f"{_FIRST} tokens", f"{_LAST:,}", "CPU time", "parameters")
+    head = "".join(f'<th scope="col">{column}</th>' for column in columns)
     rows = "".join(
-        f"<tr><td>{html.escape(panel.label)}</td><td>{panel.states}</td>"
-        f"{_share(panel.accuracy)}{_share(panel.long_accuracy)}</tr>"
-        for panel in panels
+        f'<tr><th scope="row">{html.escape(model.label)}</th><td>{model.accuracy[_FIRST]:.3f}</td>'
+        f"<td>{model.accuracy[_LAST]:.3f}</td><td>{model.cpu_seconds:.0f} s</td>"
+        f"<td>{model.parameters:,}</td></tr>"
+        for model in models
     )
-    columns = (
-        "model",
-        "states",
-        f"accuracy at {first.length} tokens",
-        f"at {first.long_length}, never seen in training",
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _plane(model: Trained) -> dict[str, Any]:
+    """The eigenvalues of a model as the page steps through them."""
+    assert model.plane is not None
+    steps = [
+        ("before the first token" if t == 0 else f"token {t}", [_digits(z) for z in values])
+        for t, values in enumerate(model.plane.values)
+    ]
+    words = (
+        f"{model.label}: {100 * model.plane.negative:.0f} % of all eigenvalues are negative, "
+        f"{100 * model.plane.complex:.0f} % complex."
     )
-    head = f"<tr>{''.join(f'<th>{column}</th>' for column in columns)}</tr>"
-    spectra = "".join(_spectrum(panel) for panel in panels if len(panel.eigenvalues))
-    note = (
-        "Eigenvalues of the trained transition matrices on new sequences. They are real and never "
-        "negative for blocks of 1, can be negative from m = 2 on, and complex from m = 3 on."
-    )
-    return (
-        f"<h2>{html.escape(first.task.capitalize())}</h2><table>{head}{rows}</table>"
-        f"{_curves(panels)}<p class=note>{note}</p><div class=spectra>{spectra}</div>"
-    )
+    return {"name": model.label, "steps": steps, "words": words}
 
 
-def _share(accuracy: float) -> str:
-    """Render an accuracy as a table cell, marked if the task is solved."""
-    return f"<td{' class=solved' if accuracy > 0.999 else ''}>{accuracy:.3f}</td>"
-
-
-def _curves(panels: list[Panel]) -> str:
-    """Plot validation accuracy over training steps, with a label at the end of each line."""
-    width, height = 680, 260
-    left, right, top, bottom = 40, 230, 10, 30
-    last = max((step for panel in panels for step, _ in panel.curve), default=1)
-
-    def y_of(accuracy: float) -> float:
-        return top + (1 - accuracy) * (height - top - bottom)
-
-    lines = []
-    ends = []
-    for colour, panel in zip(_COLOURS, panels, strict=False):
-        points = [
-            (left + step / last * (width - left - right), y_of(value))
-            for step, value in panel.curve
-        ]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        lines.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        end = points[-1] if points else (left, height - bottom)
-        ends.append((end, colour, f"{panel.label}, {panel.states} states"))
-    labels = []
-    free = -100.0
-    for (x, y), colour, text in sorted(ends, key=lambda end: end[0][1]):
-        free = max(free + 15, y)
-        labels.append(
-            f'<text x="{max(x, width - right) + 8:.0f}" y="{free + 4:.1f}" '
-            f'style="fill:{colour}">{html.escape(text)}</text>'
-        )
-    ticks = "".join(_tick(value, y_of(value), left, width - right) for value in (0, 0.5, 1))
-    axis = (
-        f'<text x="{left}" y="{height - 8}">validation accuracy over {last} training steps</text>'
-    )
-    drawn = "".join([ticks, *lines, *labels, axis])
-    return f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img">{drawn}</svg>'
-
-
-def _tick(value: float, y: float, left: float, right: float) -> str:
-    """Draw a horizontal grid line with its value."""
-    line = f'<line x1="{left}" x2="{right}" y1="{y:.0f}" y2="{y:.0f}" stroke="#eee"/>'
-    return f'{line}<text x="{left - 6}" y="{y + 4:.0f}" text-anchor="end">{value:g}</text>'
-
-
-def _spectrum(panel: Panel) -> str:
-    """Plot eigenvalues in the unit circle."""
-    size = 180
-    half = size // 2
-    chosen = np.random.default_rng(0).permutation(panel.eigenvalues)[:_POINTS]
-    dots = "".join(
-        f'<circle cx="{half + 80 * z.real:.1f}" cy="{half - 80 * z.imag:.1f}" r="1.3" '
-        'fill="#4269d0" fill-opacity=".35"/>'
-        for z in chosen
-    )
-    circle = f'<circle cx="{half}" cy="{half}" r="80" fill="none" stroke="#bbb"/>'
-    axes = f'<path d="M0 {half}H{size}M{half} 0V{size}" stroke="#ddd"/>'
-    caption = f"<figcaption>{html.escape(panel.label)}, {panel.states} states</figcaption>"
-    plot = f'<svg viewBox="0 0 {size} {size}" width="{size}" role="img">{circle}{axes}{dots}</svg>'
-    return f"<figure>{plot}{caption}</figure>"
+def _digits(z: complex) -> tuple[float, float]:
+    return round(z.real, 3), round(z.imag, 3)

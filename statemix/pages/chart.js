@@ -92,7 +92,8 @@ function drawFrame(svg, spec, size, x, y, xTicks, yTicks, turned) {
   for (const [value, name] of xTicks) {
     make(svg, "line", { x1: x(value), x2: x(value), y1: base, y2: base + 4, class: "frame" });
     const place = turned ? { "text-anchor": "end", transform: `rotate(-45 ${x(value) + 4} ${base + 16})` } : { "text-anchor": "middle" };
-    make(svg, "text", { x: x(value) + (turned ? 4 : 0), y: base + 18 - (turned ? 2 : 0), ...place }, name);
+    const inside = turned ? x(value) + 4 : Math.min(x(value), size.width - textWidth(name) / 2);
+    make(svg, "text", { x: inside, y: base + 18 - (turned ? 2 : 0), ...place }, name);
   }
 }
 

@@ -8,24 +8,27 @@ The SVG has no script and needs no network, and follows the reader's light or da
 import html
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from statemix.models import Tagger
 from statemix.proof.blocks import live_blocks, mixers_of
+from statemix.proof.cell import CELL, draw_cell, height_of, write
 from statemix.proof.moves import Moves, group_of, moves_above, sources
 from statemix.proof.step import check_provable
 from statemix.tasks.automaton import Automaton
 
-__all__ = ["draw_automaton"]
+__all__ = ["CAPTION", "Panel", "draw_automaton", "panels_of"]
 
 _BLOCKS = 8  # panels
 _LETTERS = 12  # letters in a panel
 _COLUMNS = 7  # cells in a row of a panel
-_CELL = 104  # width of a cell
-_SLOT = 22  # distance between slots
-_SPAN = 56  # distance between the columns before and after
 _EDGE = 24
-_COLOURS = 8
 _LABEL = 12  # characters
+CAPTION = (
+    "Each box is a letter: the slots of the block before it, on the left, and after it.",
+    "An arrow copies a slot. A ringed dot loads a new value. "
+    "A hollow dot is a value that is dropped.",
+)
 
 _STYLE = """
 svg { color: #1b1e23; font: 13px system-ui, sans-serif; color-scheme: light dark }
@@ -49,6 +52,14 @@ h1, .head { font-weight: 600 } .large { font-size: 17px; font-weight: 600 }
 Cell = tuple[str, Moves]
 
 
+class Panel(NamedTuple):
+    """A block in the drawing: its name, a summary, and a cell for each letter or move."""
+
+    name: str
+    summary: str
+    cells: list[Cell]
+
+
 def draw_automaton(
     model: Tagger,
     task: str,
@@ -61,23 +72,31 @@ def draw_automaton(
         automaton: of the task; needed to draw layers above the first.
         letters: names of the letters; their numbers if there are none.
     """
-    check_provable(model)
-    panels = _first_layer(model, letters)
-    if automaton is not None and len(model.blocks) > 1:
-        panels += _upper_layers(model, automaton, letters)
+    panels = panels_of(model, automaton, letters)
     parts = []
     y = _EDGE + 72
-    for name, said, cells in panels[:_BLOCKS]:
-        panel, y = _panel(cells, name, said, y)
-        parts.append(panel)
+    for panel in panels[:_BLOCKS]:
+        drawn, y = _draw_panel(panel, y)
+        parts.append(drawn)
     if len(panels) > _BLOCKS:
-        parts.append(_text(_EDGE, y + 6, f"and {len(panels) - _BLOCKS} more blocks", "faint"))
+        parts.append(write(_EDGE, y + 6, f"and {len(panels) - _BLOCKS} more blocks", "faint"))
         y += 30
     title = f"{task}: {_plural(len(panels), 'block')}"
     return _frame(title, _caption(len(panels)), "".join(parts), y)
 
 
-def _first_layer(model: Tagger, names: Sequence[str]) -> list[tuple[str, str, list[Cell]]]:
+def panels_of(
+    model: Tagger, automaton: Automaton | None = None, letters: Sequence[str] = ()
+) -> list[Panel]:
+    """A panel for each block that the readout sees; the arguments are those of the drawing."""
+    check_provable(model)
+    panels = _first_layer(model, letters)
+    if automaton is not None and len(model.blocks) > 1:
+        panels += _upper_layers(model, automaton, letters)
+    return panels
+
+
+def _first_layer(model: Tagger, names: Sequence[str]) -> list[Panel]:
     """A name, a summary and a cell for each letter, for each block of the first layer."""
     live = live_blocks(mixers_of(model)[0])
     moves = sources(model)[:, live]
@@ -88,7 +107,8 @@ def _first_layer(model: Tagger, names: Sequence[str]) -> list[tuple[str, str, li
         own = letters[:, block].tolist()
         cells = [] if not model.config.bos else [("start", tuple(moves[-1, block].tolist()))]
         cells += [(_letter(letter, names), tuple(own[letter])) for letter in _shown(len(own))]
-        panels.append((f"Block {block + 1}{of}", summary(own) + _left_out(len(own)), cells))
+        said = summary(own) + _left_out(len(own))
+        panels.append(Panel(f"Block {block + 1}{of}", said, cells))
     return panels
 
 
@@ -100,16 +120,14 @@ def _left_out(letters: int) -> str:
     return "" if letters <= _LETTERS else f" {letters - _LETTERS} letters are not drawn."
 
 
-def _upper_layers(
-    model: Tagger, automaton: Automaton, names: Sequence[str]
-) -> list[tuple[str, str, list[Cell]]]:
+def _upper_layers(model: Tagger, automaton: Automaton, names: Sequence[str]) -> list[Panel]:
     """The same for the layers above, with a cell for each different move, the commonest first."""
     panels = []
     for (layer, block), moves in moves_above(model, automaton).items():
         commonest = sorted(moves, key=lambda own: -sum(moves[own].values()))
         cells = [(_when(moves[own], automaton.letters, names), own) for own in commonest]
         said = f"{_plural(len(cells), 'move')} occur. {group_of(commonest)}"
-        panels.append((f"Block {block + 1} of layer {layer + 1}", said, cells[: 2 * _COLUMNS]))
+        panels.append(Panel(f"Block {block + 1} of layer {layer + 1}", said, cells[: 2 * _COLUMNS]))
     return panels
 
 
@@ -125,39 +143,36 @@ def _caption(blocks: int) -> tuple[str, str]:
     """Two lines that explain the drawing."""
     if not blocks:
         return "No block is kept:", "the answer depends on the last letter alone."
-    return (
-        "Each box is a letter: the slots of the block before it, on the left, and after it.",
-        "An arrow copies a slot. A ringed dot loads a new value. "
-        "A hollow dot is a value that is dropped.",
-    )
+    return CAPTION
 
 
 def _frame(title: str, caption: tuple[str, str], body: str, height: int) -> str:
     """The document: title, caption, panels."""
-    width = 2 * _EDGE + _COLUMNS * _CELL
+    width = 2 * _EDGE + _COLUMNS * CELL
     described = html.escape(" ".join(caption))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-labelledby="title desc">'
         f'<title id="title">{html.escape(title)}</title><desc id="desc">{described}</desc>'
         f'<style>{_STYLE}</style><rect class="paper" width="{width}" height="{height}" rx="8"/>'
-        f"{_text(_EDGE, _EDGE + 12, title, 'large')}"
-        f"{_text(_EDGE, _EDGE + 36, caption[0], 'faint')}"
-        f"{_text(_EDGE, _EDGE + 54, caption[1], 'faint')}{body}</svg>\n"
+        f"{write(_EDGE, _EDGE + 12, title, 'large')}"
+        f"{write(_EDGE, _EDGE + 36, caption[0], 'faint')}"
+        f"{write(_EDGE, _EDGE + 54, caption[1], 'faint')}{body}</svg>\n"
     )
 
 
-def _panel(cells: list[Cell], name: str, said: str, y: int) -> tuple[str, int]:
+def _draw_panel(panel: Panel, y: int) -> tuple[str, int]:
     """A block: its name and summary, and its cells; and where the next one begins."""
+    name, said, cells = panel
     parts = [
-        _text(_EDGE, y + 24, name, "head"),
-        _text(_EDGE + 10 + 7 * len(name), y + 24, said, "faint"),
+        write(_EDGE, y + 24, name, "head"),
+        write(_EDGE + 10 + 7 * len(name), y + 24, said, "faint"),
     ]
-    height = _SLOT * len(cells[0][1]) + 34
+    height = height_of(len(cells[0][1]))
     y += 38
     for i, (label, moves) in enumerate(cells):
         row, column = divmod(i, _COLUMNS)
-        parts.append(_cell(_EDGE + column * _CELL, y + row * (height + 8), label, moves))
+        parts.append(draw_cell(_EDGE + column * CELL, y + row * (height + 8), label, moves))
     y += -(-len(cells) // _COLUMNS) * (height + 8)
     return "".join(parts), y + 16
 
@@ -184,59 +199,6 @@ def summary(letters: list[list[int]]) -> str:
         return f"Every letter {next(one for (one, _), n in counts.items() if n)} {slots}."
     listed = ", ".join(f"{n} {verb} them" for verb, n in said)
     return f"Of {len(letters)} letters, {listed.replace('them', slots, 1)}."
-
-
-def _cell(x: int, y: int, label: str, moves: Moves) -> str:
-    """A letter: dots before and after, and arrows for copies."""
-    m = len(moves)
-    left = x + (_CELL - 8 - _SPAN) // 2
-    heights = [y + 34 + _SLOT * i for i in range(m)]
-    dots = [_before(left, heights[j], j, j in moves) for j in range(m)]
-    dots += [
-        _loaded(left + _SPAN, heights[i]) if j == m else _copied(left, heights[j], heights[i], j)
-        for i, j in enumerate(moves)
-    ]
-    said = "; ".join(
-        f"slot {i + 1} " + ("loads a value" if j == m else f"copies slot {j + 1}")
-        for i, j in enumerate(moves)
-    )
-    box = f'<rect class="cell" x="{x}" y="{y}" width="{_CELL - 8}" height="{_SLOT * m + 34}"'
-    return (
-        f'<g><title>{label}: {said}</title>{box} rx="6"/>'
-        f"{_text(x + 8, y + 17, label, '')}{''.join(dots)}</g>"
-    )
-
-
-def _before(x: int, y: int, slot: int, used: bool) -> str:
-    """The dot of a slot before the letter; hollow if its value is dropped."""
-    style = f"f{slot % _COLOURS}" if used else "lost"
-    return f'<circle class="{style}" cx="{x}" cy="{y}" r="{4.5 if used else 3.8}"/>'
-
-
-def _copied(x: int, y_from: int, y_to: int, slot: int) -> str:
-    """An arrow from a slot to another, and the dot at its end."""
-    end = x + _SPAN
-    bend = _SPAN // 2
-    tip = end - 6
-    colour = slot % _COLOURS
-    return (
-        f'<path class="arrow a{colour}" d="M{x + 5} {y_from}C{x + bend} {y_from} '
-        f'{end - bend} {y_to} {tip - 5} {y_to}"/>'
-        f'<path class="f{colour}" d="M{tip} {y_to}l-7 -4v8z"/>'
-        f'<circle class="f{colour}" cx="{end}" cy="{y_to}" r="4.5"/>'
-    )
-
-
-def _loaded(x: int, y: int) -> str:
-    """The dot of a slot that loads a value."""
-    return (
-        f'<circle class="load" cx="{x}" cy="{y}" r="3.5"/>'
-        f'<circle class="ring" cx="{x}" cy="{y}" r="6.5"/>'
-    )
-
-
-def _text(x: int, y: int, text: str, style: str) -> str:
-    return f'<text class="{style}" x="{x}" y="{y}">{html.escape(text)}</text>'
 
 
 def _plural(count: int, noun: str) -> str:

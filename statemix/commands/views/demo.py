@@ -1,43 +1,36 @@
-"""What `statemix demo` prints: a live table while models train, then a table for each task."""
+"""What `statemix demo` prints: a live table while models train, then a table of the results."""
 
 from pathlib import Path
 
 from rich.table import Table
-from rich.text import Text
 
 from statemix.commands.views.board import Board
 from statemix.commands.views.console import make_console, say
-from statemix.demo import train_panels
+from statemix.demo import train_models
 from statemix.demo.cells import cells
-from statemix.demo.page import Panel, write_page
+from statemix.demo.page import write_page
+from statemix.demo.trained import LENGTHS, Trained
 
 __all__ = ["run_demo"]
 
-_SOLVED = 0.999
-
 
 def run_demo(page: Path, workers: int, seed: int) -> None:
-    """Train every model, print the tables, write the page."""
-    models = cells(seed)
-    with Board([cell.config for cell in models]) as board:
-        panels = train_panels(models, workers, board.observe)
-    for task in dict.fromkeys(panel.task for panel in panels):
-        _print_table(task, [panel for panel in panels if panel.task == task])
-    write_page(page, panels)
-    say(f"curves and eigenvalues: {page.resolve()}")
+    """Train every model, print the table, write the page."""
+    chosen = cells(seed)
+    with Board([cell.config for cell in chosen]) as board:
+        models = train_models(chosen, workers, board.observe)
+    _print_table(models)
+    write_page(page, models, seed)
+    say(f"accuracy by length, the automaton and eigenvalues: {page.resolve()}")
 
 
-def _print_table(task: str, panels: list[Panel]) -> None:
-    """States, and accuracy at the training length and beyond."""
-    first = panels[0]
-    lengths = (f"accuracy at {first.length} tokens", f"at {first.long_length}")
-    table = Table("model", "states", *lengths, title=task, title_justify="left")
-    for panel in panels:
-        accuracies = (_marked(x) for x in (panel.accuracy, panel.long_accuracy))
-        table.add_row(panel.label, str(panel.states), *accuracies)
+def _print_table(models: list[Trained]) -> None:
+    """Accuracy at the training length and beyond, and the time to train."""
+    columns = (f"{LENGTHS[0]} tokens", f"{LENGTHS[-1]:,}", "CPU time", "")
+    title = f"products of permutations of three things, {models[0].states} states"
+    table = Table("model", *columns, title=title, title_justify="left")
+    for model in models:
+        shares = (f"{model.accuracy[length]:.3f}" for length in (LENGTHS[0], LENGTHS[-1]))
+        proved = "proved at every length" if model.proof is not None else ""
+        table.add_row(model.label, *shares, f"{model.cpu_seconds:.0f} s", proved)
     make_console().print(table)
-
-
-def _marked(accuracy: float) -> Text:
-    """Three digits, in green if the task is solved."""
-    return Text(f"{accuracy:.3f}", style="bold green" if accuracy > _SOLVED else "")
