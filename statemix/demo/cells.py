@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from statemix.models import ModelConfig
 from statemix.paper import bdlru, hlru, with_row
-from statemix.train import RunConfig, automaton_preset, tracking_preset
+from statemix.train import RunConfig, sharpened_preset, tracking_preset
 
 __all__ = ["ORDER", "STATES", "DemoCell", "cells"]
 
@@ -33,10 +33,10 @@ def cells(seed: int) -> list[DemoCell]:
     model = ModelConfig(width=_WIDTH)
     run = RunConfig(f"s{ORDER}", model, train_examples=_EXAMPLES, epochs=1000, seed=seed)
     return [
-        DemoCell("BD-LRU, m = 3", automaton_preset(_with(run, bdlru(3)))),
-        DemoCell("BD-LRU, m = 2", _limited(tracking_preset(_with(run, bdlru(2))))),
-        DemoCell("BD-LRU, m = 1 (diagonal)", _limited(tracking_preset(_with(run, bdlru(1))))),
-        DemoCell("H-LRU, m = 3", _limited(tracking_preset(_with(run, hlru(3))))),
+        DemoCell("BD-LRU, m = 3", tracking_preset(_with(run, bdlru(3)))),
+        DemoCell("BD-LRU, m = 2", _limited(sharpened_preset(_with(run, bdlru(2))))),
+        DemoCell("BD-LRU, m = 1 (diagonal)", _limited(sharpened_preset(_with(run, bdlru(1))))),
+        DemoCell("H-LRU, m = 3", _limited(sharpened_preset(_with(run, hlru(3))))),
         DemoCell("Mamba-2", _baseline(_with(run, "Mamba2"), lr=4e-3)),
         DemoCell("LSTM", _baseline(_with(run, "LSTM"), lr=5e-3)),
     ]
@@ -53,6 +53,6 @@ def _limited(config: RunConfig) -> RunConfig:
 
 def _baseline(run: RunConfig, lr: float) -> RunConfig:
     """A limited run with a feed-forward layer, and with a learning rate that suits the mixer."""
-    config = _limited(tracking_preset(run))
+    config = _limited(sharpened_preset(run))
     model = replace(config.model, channel_mixer="swiglu")
     return replace(config, model=model, lr=lr, sharpen=1.0)
