@@ -4,7 +4,8 @@ A cell of the paper is the mean over four configurations: one with vocabulary 16
 20,000 sequences, and three that change one of these to 32, 128 and 10,000. Laptop scale: the
 fourth configuration alone (10,000 sequences), width 64, 128 states (256 for recall), 10 epochs. The
 recipes `mad preset` are the paper's configurations with `statemix train --preset mad`, width 128:
-the first for every row, the others for some. Paper scale: all four.
+the first for every row, the others for some; a number is the mean over those that have been run.
+Paper scale: all four.
 """
 
 from collections.abc import Iterator
@@ -49,7 +50,8 @@ def preset(row: str, column: str, seed: int, configuration: Configuration = FIRS
     config = mad_preset(RunConfig(column, model, task_options=options, length=length, seed=seed))
     epochs = -(-config.max_steps * config.batch // examples)
     name = f"mad preset, vocabulary {vocab}, length {length}, {examples} sequences"
-    return Cell(row, column, name, replace(config, train_examples=examples, epochs=epochs))
+    config = replace(config, train_examples=examples, epochs=epochs)
+    return Cell(row, column, name, config, average="mad preset")
 
 
 def with_presets() -> Iterator[Cell]:
@@ -111,7 +113,7 @@ def as_in_the_paper(row: str, column: str) -> Iterator[Cell]:
         name = f"vocabulary {vocab}, length {length}, {examples} sequences"
         data = RunConfig(column, task_options=options, length=length, train_examples=examples)
         for config in published_runs(data, row):
-            yield Cell(row, column, name, config)
+            yield Cell(row, column, name, config, average="as published")
 
 
 def cells(scale: str) -> Iterator[Cell]:

@@ -96,6 +96,37 @@ def test_selection_uses_validation_only(clone):
     assert next(p for p in places if p.row == bdlru(3)).best is None
 
 
+AVERAGED = """
+from statemix.models import ModelConfig
+from statemix.sweep import Cell
+from statemix.train import RunConfig
+
+def cells():
+    model = ModelConfig(options={"n_blocks": 4, "block_size": 2})
+    for length in (64, 128):
+        for seed in (0, 1):
+            config = RunConfig("copy", model, length=length, seed=seed)
+            yield Cell("BD-LRU m2", "copy", f"preset, length {length}", config, average="preset")
+"""
+
+
+def test_configurations_are_averaged_once_a_second_one_has_run(tmp_path):
+    path, ledger = tmp_path / "averaged.py", Ledger(tmp_path / "ledger.jsonl")
+    path.write_text(AVERAGED)
+    short, other, long, _ = (cell.config for cell in load_places(path))
+    ledger.append(entry(short, 0.8, 0.8))
+    ledger.append(entry(other, 0.6, 0.6))
+    best = gather([path], ledger)[0][0].best
+    assert (best.recipe, best.choice.seeds) == ("preset, length 64", 2)
+    assert best.choice.mean == pytest.approx(0.7)
+    ledger.append(entry(long, 0.3, 0.3))
+    best = gather([path], ledger)[0][0].best
+    assert (best.recipe, best.choice.seeds) == ("preset, mean of 2 configurations", 1)
+    assert best.choice.mean == pytest.approx(0.5)
+    assert best.choice.deviation == pytest.approx(0.2 / 2**0.5)
+    assert len(best.entries) == 3
+
+
 def test_neighbours_and_averages(clone):
     places, _ = gather(
         [clone / "experiments" / "table_groups.py"], Ledger(clone / "results" / "ledger.jsonl")

@@ -3,9 +3,10 @@
 A place is a row and a column of an experiment. Its runs are grouped by recipe. A recipe is
 represented by the setting whose mean validation accuracy over seeds is best: the number is the mean
 test accuracy over these seeds, with its standard deviation. Of settings that validate alike to two
-digits, the one with more seeds is taken. A place is represented by the best of its recipes, by the
-same rule. Runs of the paper's size (`--scale paper`) form separate recipes, and take precedence
-over smaller ones.
+digits, the one with more seeds is taken. Recipes that are configurations of one benchmark
+(`Cell.average`) are averaged. A place is represented by the best of its recipes, by the same rule.
+Runs of the paper's size (`--scale paper`) form separate recipes, and take precedence over smaller
+ones.
 """
 
 import statistics
@@ -131,7 +132,11 @@ def _cells_of(path: Path, done: dict[str, Entry]) -> Iterable[Cell]:
         cell for cell, config in scales.get("paper", []) if (config.task, config.model.width) in run
     ]
     full = [
-        replace(cell, recipe=f"{cell.recipe}, {_FULL_SIZE}")
+        replace(
+            cell,
+            recipe=f"{cell.recipe}, {_FULL_SIZE}",
+            average=f"{cell.average}, {_FULL_SIZE}" if cell.average else "",
+        )
         for cell in likely
         if cell.config.id in done
     ]
@@ -148,17 +153,34 @@ def _task_cells(cells: list[Cell]) -> list[tuple[Cell, RunConfig]]:
 def _make_place(
     experiment: str, row: str, column: str, cells: list[Cell], done: dict[str, Entry]
 ) -> Place:
-    recipes: dict[str, list[Entry]] = defaultdict(list)
+    recipes: dict[str, dict[str, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         if cell.config.id in done:
-            recipes[cell.recipe].append(done[cell.config.id])
-    return Place(
-        experiment,
-        row,
-        column,
-        len(cells),
-        tuple(_measure(recipe, entries) for recipe, entries in recipes.items()),
+            recipes[cell.average or cell.recipe][cell.recipe].append(done[cell.config.id])
+    measured = [
+        _average_recipes(name, [_measure(recipe, entries) for recipe, entries in parts.items()])
+        for name, parts in recipes.items()
+    ]
+    return Place(experiment, row, column, len(cells), tuple(measured))
+
+
+def _average_recipes(name: str, parts: list[Measured]) -> Measured:
+    """The mean over configurations; its deviation is that of seeds within a configuration."""
+    if len(parts) == 1:
+        return parts[0]
+    choices = [part.choice for part in parts]
+    variances = [choice.deviation**2 for choice in choices if choice.seeds > 1]
+    choice = replace(
+        choices[0],
+        seeds=min(choice.seeds for choice in choices),
+        validation=statistics.mean(choice.validation for choice in choices),
+        mean=statistics.mean(choice.mean for choice in choices),
+        deviation=statistics.mean(variances) ** 0.5 if variances else 0.0,
+        best=statistics.mean(choice.best for choice in choices),
     )
+    size = f", {_FULL_SIZE}" if name.endswith(_FULL_SIZE) else ""
+    label = f"{name.removesuffix(size)}, mean of {len(parts)} configurations{size}"
+    return Measured(label, choice, tuple(entry for part in parts for entry in part.entries))
 
 
 def _measure(recipe: str, entries: list[Entry]) -> Measured:

@@ -33,12 +33,16 @@ SCALES = ("laptop", "paper")
 
 @dataclass(frozen=True)
 class Cell:
-    """A run and its place: row and column of a table or figure, and the recipe that trains it."""
+    """A run and its place: row and column of a table or figure, and the recipe that trains it.
+
+    The numbers of recipes with the same `average` are averaged: configurations of one benchmark.
+    """
 
     row: str
     column: str
     recipe: str
     config: Config
+    average: str = ""
 
 
 def load_experiment(path: Path) -> ModuleType:
