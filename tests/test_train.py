@@ -33,15 +33,16 @@ from statemix.train import (
     RunConfig,
     aids,
     config_from_dict,
+    finish,
     loop,
     mad_preset,
     paper_protocol,
+    sequences,
     sharpened_preset,
     tracking_preset,
     train,
 )
 from statemix.train import metrics as train_metrics
-from statemix.train import state as train_state
 from statemix.train.metrics import accuracy_by_length, all_end_right, score
 from statemix.train.state import Counters, start_run
 from statemix.train.trained import load_trained
@@ -766,7 +767,7 @@ def test_a_failed_held_out_check_restarts_the_run(tmp_path, monkeypatch):
 
 
 def test_the_held_out_check_uses_longer_unseen_sequences(monkeypatch):
-    monkeypatch.setattr(train_state, "HELD_TOKENS", 10_000)
+    monkeypatch.setattr(sequences, "HELD_TOKENS", 10_000)
     run = start_run(replace(HELD, length=8))
     assert len(run.data["hold"]) == 250
     right = {
@@ -971,7 +972,7 @@ def test_the_mad_preset():
 
 
 def test_a_result_has_a_learning_curve(monkeypatch, tmp_path):
-    monkeypatch.setattr(loop, "CURVE_POINTS", 3)
+    monkeypatch.setattr(finish, "CURVE_POINTS", 3)
     result = train(replace(SMALL, epochs=5), tmp_path)
     reports = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     expected = [[r["step"], pytest.approx(r["validation"], abs=1e-4)] for r in reports[::2]]

@@ -12,6 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from statemix.hf.cache import ROLLBACK, RecurrentCache
 from statemix.hf.config import StatemixConfig
+from statemix.hf.inputs import bounds_of, read_mask, shift
 from statemix.layers.gates import INIT_STD
 from statemix.layers.lookup import check_tokens
 from statemix.models.lm import LanguageModel, LMBlock
@@ -104,9 +105,9 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
         """
         x = self.embed(input_ids, inputs_embeds)
         if cu_seq_lens_q is None and past_key_values is None and attention_mask is None:
-            cu_seq_lens_q = _bounds_of(position_ids)
+            cu_seq_lens_q = bounds_of(position_ids)
         cache = self.open_cache(past_key_values, use_cache, cu_seq_lens_q)
-        mask = _read_mask(attention_mask, x)
+        mask = read_mask(attention_mask, x)
         default = self.config.output_hidden_states
         wanted = default if output_hidden_states is None else output_hidden_states
         hidden = [x]
@@ -194,7 +195,7 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
                 "A loss needs the logits of all steps: "
                 f"`logits_to_keep` must be 0 with `labels`, got {logits_to_keep}."
             )
-        targets = _shift(labels, cu_seqlens)
+        targets = shift(labels, cu_seqlens)
         if self.config.chunked_loss:
             total = next_token_loss(x, self.model.head.weight, targets, reduction="sum")
             return total / ((targets != IGNORED).sum() if items is None else items), None
@@ -273,37 +274,3 @@ class StatemixForCausalLM(PreTrainedModel, GenerationMixin):
             model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
             if generation_config.is_assistant:
                 model_kwargs["past_key_values"].activate_past_recording()
-
-
-def _read_mask(attention_mask: Tensor | None, x: Tensor) -> Tensor | None:
-    """A mask that is True at real steps of x (B, T, d), or None if all steps are real."""
-    if attention_mask is None:
-        return None
-    B, T = x.shape[:2]
-    if attention_mask.dim() != 2 or attention_mask.shape[0] != B or attention_mask.shape[1] < T:
-        raise ValueError(
-            f"`attention_mask` must have one entry per token: expected {(B, T)} or longer, "
-            f"got {tuple(attention_mask.shape)}."
-        )
-    mask = attention_mask[:, attention_mask.shape[1] - T :].bool()
-    return None if mask.all() else mask
-
-
-def _bounds_of(position_ids: Tensor | None) -> Tensor | None:
-    """Bounds of packed sequences, which start where positions (1, T) are 0; None if only one."""
-    if position_ids is None or position_ids.dim() != 2 or position_ids.shape[0] != 1:
-        return None
-    starts = (position_ids[0] == 0).nonzero().flatten()
-    if len(starts) < 2 or starts[0] != 0:
-        return None
-    return torch.cat([starts, starts.new_tensor([position_ids.shape[1]])])
-
-
-def _shift(labels: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """The target of each step: the next label, and IGNORED at the end of a sequence."""
-    targets = torch.full_like(labels, IGNORED)
-    targets[:, :-1] = labels[:, 1:]
-    if cu_seqlens is not None:
-        ends = cu_seqlens[1:].long() - 1
-        targets[:, ends[ends >= 0]] = IGNORED
-    return targets

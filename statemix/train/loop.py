@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,25 +20,22 @@ from statemix.config.task import RunConfig
 from statemix.files.writing import write_atomically
 from statemix.models.tagger import Tagger
 from statemix.optim import scheduled_rate, set_learning_rate, warmup_decay
-from statemix.proof import Proof, prove, write_proof
-from statemix.runs.layout import CERTIFICATES, CHECKPOINT, CONFIG, METRICS, RESULT
+from statemix.runs.layout import CHECKPOINT, CONFIG, METRICS, RESULT
 from statemix.runs.metrics import Metrics
-from statemix.runs.result import DamagedResult, write_result
+from statemix.runs.result import DamagedResult
 from statemix.runs.result import read_result as read_result_file
-from statemix.tasks import IGNORE, shared_inputs
+from statemix.tasks import IGNORE
 from statemix.train.aids import advance, prefix_length
 from statemix.train.batches import next_batch
-from statemix.train.metrics import Accuracy, first_scored, measure_accuracy
+from statemix.train.finish import finish
+from statemix.train.metrics import first_scored, measure_accuracy
+from statemix.train.sequences import draw_fresh
 from statemix.train.state import (
-    CURVE_POINTS,
     Counters,
     EpochReport,
     Run,
     RunResult,
-    draw_fresh,
-    harden,
     is_hard,
-    make_model,
     restore,
     save,
     start_run,
@@ -70,7 +66,7 @@ def train(
             saved = time.perf_counter()
         if observer is not None:
             observer(run, report)
-    return _finish(run, directory)
+    return finish(run, directory)
 
 
 def read_result(config: RunConfig, directory: Path) -> RunResult | None:
@@ -112,7 +108,7 @@ def _train_epoch(run: Run) -> EpochReport:
     config = run.config
     started = _clocks()
     if config.fresh:
-        run.data["train"] = draw_fresh(run)
+        run.data["train"] = draw_fresh(config, run.task, len(run.reports))
     losses = []
     accuracies = []
     for _ in range(min(config.steps_per_epoch, config.total_steps - run.counters.step)):
@@ -235,68 +231,3 @@ def _select(run: Run, accuracy: float) -> None:
             best_is_hard=is_hard(counters, run.config),
         )
     run.counters = replace(counters, since_best=since_best)
-
-
-def _finish(run: Run, directory: Path) -> RunResult:
-    """Evaluate the selected weights once, and write checkpoint and result."""
-    save(run, directory)
-    config = run.config
-    chosen = make_model(config, run.task, run.length, attempt=0)
-    chosen.load_state_dict(run.best)
-    if run.counters.best_is_hard:
-        harden(chosen)
-    validation = measure_accuracy(chosen, run.data["validation"], run.task.classes)
-    test = measure_accuracy(chosen, run.data["test"], run.task.classes)
-    proof = _write_proof(run, chosen, directory)
-    result = RunResult(
-        id=config.id,
-        steps=run.counters.step,
-        epochs=len(run.reports),
-        best_epoch=run.counters.best_epoch,
-        restarts=run.counters.attempt,
-        parameters=sum(p.numel() for p in run.model.parameters()),
-        train=run.reports[run.counters.best_epoch].train,
-        validation=_as_numbers(validation),
-        test=_as_numbers(test),
-        shared_inputs=shared_inputs(run.data),
-        seconds=run.counters.seconds,
-        cpu_seconds=run.counters.cpu_seconds,
-        held=run.counters.ended if config.hold else None,
-        curve=_curve(run.reports),
-        certificate=None if proof is None else _summary(proof),
-    )
-    write_result(directory, result)
-    return result
-
-
-def _write_proof(run: Run, chosen: nn.Module, directory: Path) -> Proof | None:
-    """Write the proof with which the run ended; it is repeated if the run was interrupted since."""
-    if not (run.config.certify and run.counters.ended):
-        return None
-    assert run.task.automaton is not None
-    proof = run.proof or prove(chosen.eval(), run.task.automaton)
-    write_proof(directory / CERTIFICATES, proof, run.config.task, run.config.task_options)
-    return proof
-
-
-def _summary(proof: Proof) -> dict[str, Any]:
-    """A proof as JSON."""
-    found = proof.certificate
-    return {
-        **asdict(found),
-        "blocks": list(found.blocks),
-        "counterexample": None,  # it holds
-        "way": proof.way,
-        "total": list(proof.total),
-    }
-
-
-def _curve(reports: list[EpochReport]) -> list[list[float]]:
-    """Steps and validation accuracies of evenly spaced epochs; the last one is among them."""
-    every = math.ceil(len(reports) / CURVE_POINTS)
-    chosen = reports[::-1][::every][::-1]
-    return [[report.step, round(report.validation, 4)] for report in chosen]
-
-
-def _as_numbers(accuracy: Accuracy) -> dict[str, float]:
-    return {"token": accuracy.token, "macro": accuracy.macro, "sequence": accuracy.sequence}

@@ -1,14 +1,12 @@
 """The state of a run: data, model, optimiser and counters, in memory and in a checkpoint."""
 
 import copy
-import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,9 +22,10 @@ from statemix.proof import Proof
 from statemix.proof.step import check_provable
 from statemix.runs.checkpoint import load_checkpoint, save_checkpoint, unusable, with_prefix
 from statemix.runs.layout import CHECKPOINT
-from statemix.tasks import IGNORE, Examples, Task, find_task, split_examples
-from statemix.tasks.task import Tokens, find_maker
+from statemix.tasks import IGNORE, Examples, Task, find_task
+from statemix.tasks.task import Tokens
 from statemix.train.metrics import Accuracies
+from statemix.train.sequences import draw_data
 
 __all__ = [
     "Counters",
@@ -34,7 +33,6 @@ __all__ = [
     "Run",
     "RunResult",
     "SavedState",
-    "draw_fresh",
     "harden",
     "is_hard",
     "load_state",
@@ -45,9 +43,6 @@ __all__ = [
     "start_run",
 ]
 
-# Number of held-out tokens for the check `hold`: fewer would not show an error this rare.
-HELD_TOKENS = 1 << 19
-CURVE_POINTS = 50
 
 Count = Annotated[int, NON_NEGATIVE]
 Seconds = Annotated[float, NON_NEGATIVE]
@@ -94,7 +89,7 @@ class RunResult:
     """The result of a finished run: accuracies at the selected epoch.
 
     `held` says whether the held-out longer sequences were right too; None if the run has no `hold`.
-    `curve` has steps and validation accuracies on the way, at most `CURVE_POINTS` of them.
+    `curve` has steps and validation accuracies on the way, at most fifty of them.
     `certificate` is what was proved about the model, if the run has `certify` and passed.
     """
 
@@ -157,56 +152,11 @@ class Run:
 def start_run(config: RunConfig) -> Run:
     """Draw the data and the initial weights."""
     task = find_task(config.task, config.task_options)
-    data = _draw_data(config, task)
+    data = draw_data(config, task)
     model = make_model(config, task, data["train"].inputs.shape[1], attempt=0)
     if config.certify:
         _check_certifiable(config, task, model)
     return Run(config, task, data, model, make_optimiser(model, config))
-
-
-def _draw_data(config: RunConfig, task: Task) -> dict[str, Examples]:
-    counts = {
-        "train": config.train_examples,
-        "validation": config.test_examples,
-        "test": config.test_examples,
-    }
-    data = split_examples(task, counts, config.length or task.length, config.seed)
-    if config.hold:
-        count = -(-HELD_TOKENS // config.hold)
-        rng = np.random.default_rng([config.seed, config.hold, 1])
-        data["hold"] = task.examples(count, config.hold, rng)
-    return data | _draw_tested(config)
-
-
-def _draw_tested(config: RunConfig) -> dict[str, Examples]:
-    """Validation and test examples of the lengths `tested`, if the config has them."""
-    if not config.tested:
-        return {}
-    if "shortest" not in inspect.signature(find_maker(config.task)).parameters:
-        raise ValueError(
-            f"`tested` = {config.tested} needs a task with words of several lengths, such as "
-            f"parity, got {config.task!r}."
-        )
-    shortest, longest = config.tested
-    task = find_task(config.task, {**config.task_options, "shortest": shortest})
-    last = next(length for length in range(longest, 0, -1) if task.fits(length))
-    return {
-        name: task.examples(
-            config.test_examples,
-            last,
-            np.random.default_rng([config.seed, last, stream]),
-            training=True,
-        )
-        for stream, name in enumerate(("validation", "test"), 2)
-    }
-
-
-def draw_fresh(run: Run) -> Examples:
-    """The training sequences of the next epoch, a function of the seed and the epoch."""
-    config = run.config
-    rng = np.random.default_rng([config.seed, len(run.reports), 4])
-    length = config.length or run.task.length
-    return run.task.examples(config.train_examples, length, rng, training=True)
 
 
 def make_model(config: RunConfig, task: Task, length: int, attempt: int) -> nn.Module:
