@@ -586,7 +586,10 @@ def test_certificates_are_counted(tmp_path):
     proof = {"holds": True, "blocks": [2], "slack": 1.5, "pairs": 6}
     found = [proof, {**proof, "blocks": [5], "slack": 0.25}, None]
     for cell, certificate in zip(cells, found, strict=True):
-        ledger.append(entry(cell.config, 1.0, 1.0, restarts=2, certificate=certificate))
+        measured = {"by_length": {"64": 1.0, "1024": 0.75}}
+        ledger.append(
+            entry(cell.config, 1.0, 1.0, restarts=2, certificate=certificate, measured=measured)
+        )
     document = tmp_path / "document.md"
     document.write_text("<!-- certificates certified -->\n<!-- end -->\n")
     update_documents(experiments, ledger.path, (document,))
