@@ -1,6 +1,7 @@
 # make demo      set up, then train six small models, prove one, and show what mixing buys (table, and demo.html)
 # make test      set up, then run the tests (make test-all: also the slow ones)
 # make test-gpu  set up, then test the GPU kernels without a GPU: in Triton's interpreter, and compiled ahead of time
+# make test-faults  set up, then kill commands, damage files, fill disks, and call everything wrongly
 # make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)
 # make report    set up, then render every table and figure of the paper from results/ into report/
 # make docs      set up, then build the documentation into build/docs/ and run its notebooks
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo report docs test test-all test-gpu test-versions test-wheel check format wheels workflows bench clean
+.PHONY: demo report docs test test-all test-gpu test-faults test-versions test-wheel check format wheels workflows bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
@@ -38,6 +39,10 @@ test-gpu: $(VENV)/.dev
 	TRITON_INTERPRET=1 STATEMIX_KERNELS=off $(BIN)/python -m pytest -n 2 tests/gpu_interpreted.py
 	TRITON_INTERPRET=0 $(BIN)/python -m pytest -n 2 tests/gpu_compiled.py
 	$(BIN)/python -m pytest tests/test_gpu.py --deselect tests/test_gpu.py::test_interpreted --deselect tests/test_gpu.py::test_compiled
+
+# FAULTS=20 runs twenty times as many cases, FAULTS_PART=3/8 an eighth of them; results/faults.json adds the parts up.
+test-faults: $(VENV)/.dev
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

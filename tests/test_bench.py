@@ -18,7 +18,7 @@ from statemix.commands.bench import ANYWHERE, LM_MODELS, RIVALS
 from statemix.kernels.cpu.library import Missing, load
 from statemix.models import find_preset
 from statemix.models.lm import count_parameters
-from statemix.report.throughput import number_of, throughput_figure, tokens_per_second
+from statemix.report.throughput import Line, number_of, throughput_figure, tokens_per_second
 
 SMALL = [
     "--batch",
@@ -141,9 +141,8 @@ def test_throughput_figure(tmp_path, monkeypatch):
     layers = [name for _, name in drawn.charts[2].x.ticks]
     assert {"BD-LRU, m = 16", "LSTM, torch's kernel", "Mamba-2, plain torch"} <= set(layers)
     assert throughput_figure(tmp_path / "none") is None
-    assert tokens_per_second(
-        {"setting": "b: 16 states, B = 2, T = 8", "value": 4.0}
-    ) == pytest.approx(4000)
+    line = Line("b: 16 states, B = 2, T = 8", "fused", 4.0, 1, "", "")
+    assert tokens_per_second(line) == pytest.approx(4000)
     with pytest.raises(ValueError, match="must contain 'T = <number>'"):
         number_of("T", "B = 1")
 

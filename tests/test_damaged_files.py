@@ -1,6 +1,7 @@
 """Damaged files are refused with an error that names the file, what is wrong, and what to do."""
 
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,12 +13,14 @@ from texts import little_data, write_texts
 
 from statemix.config.build import build
 from statemix.config.model import LMConfig
+from statemix.data.sources import from_files
 from statemix.data.tokens import open_data
-from statemix.files.json_files import Damaged, parse_json, read_object
-from statemix.files.tensors import read_tensors
+from statemix.files.json_files import Damaged, parse_json, read_object, read_rows
+from statemix.files.tensors import hash_of_file, read_tensors
 from statemix.files.writing import remove_stale, write_array, writing_directory
 from statemix.lm.saved import load_model, save_model
 from statemix.models import LanguageModel
+from statemix.proof.saved import load_certificate
 from statemix.runs.checkpoint import DamagedCheckpoint, load_checkpoint, save_checkpoint
 from statemix.runs.lock import entered
 from statemix.sweep import Ledger
@@ -254,6 +257,42 @@ def test_a_line_of_a_ledger_must_belong_to_its_config(tmp_path):
     assert isinstance(entries[0], Entry)
     assert len(complaints) == 6
     assert "is not that of its config" in complaints[0]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_only_regular_files_are_read(tmp_path, kind):
+    path = tmp_path / "texts.jsonl"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    for read in (
+        lambda: read_tensors(path),
+        lambda: hash_of_file(path),
+        lambda: read_object(path, "Do so."),
+        lambda: read_rows(Counters, path, "Do so."),
+        lambda: Ledger(path).read(),
+        lambda: Ledger(path).check_writable(),
+        lambda: list(from_files("x", [path], "text").read()),
+    ):
+        with pytest.raises(ValueError, match=f"must be a regular file, but it is a {kind}"):
+            read()
+
+
+@pytest.mark.parametrize("text", [nested(100_000), '{"format": 1' + "0" * 9_000 + "}", "[]"])
+def test_a_hostile_certificate_is_refused(tmp_path, text):
+    (tmp_path / "certificate.json").write_text(text)
+    with pytest.raises(ValueError, match=r"certificate.json is (damaged|not a certificate)"):
+        load_certificate(tmp_path / "certificate.json")
+
+
+def test_rows_of_a_file_are_checked(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"step": 1, "other": 2}\n{"step": "two"}\n')
+    with pytest.raises(Damaged, match=r"rows.jsonl is damaged: line 2: `step` must be a whole"):
+        read_rows(Counters, path, "Do so.")
 
 
 def test_a_full_disk_is_reported_for_small_arrays():

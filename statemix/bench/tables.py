@@ -3,21 +3,18 @@
 The reference of a contest has its value, and every other entrant has its ratio to it.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 
 from statemix.bench.measure import Row
+from statemix.files.json_files import read_rows as read_file
 
 __all__ = ["markdown", "read_rows"]
 
 
 def read_rows(files: Iterable[Path]) -> list[Row]:
     """The rows of files of JSON lines, in order."""
-    names = [f.name for f in fields(Row)]
-    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-    return [Row(**{name: line[name] for name in names}) for line in lines]
+    return [row for file in files for row in read_file(Row, file, "Measure again.")]
 
 
 def markdown(rows: Iterable[Row]) -> str:

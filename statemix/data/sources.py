@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from statemix.data.stories import PREFIX, read_stories, training_stories
 from statemix.extras import install_command
+from statemix.files.regular import check_regular
 
 __all__ = [
     "COLUMNS",
@@ -124,6 +125,7 @@ def from_files(name: str, files: list[Path], field: str) -> Source:
 
     def read() -> Iterator[str]:
         for path in files:
+            check_regular(path)
             if _ends(path, LINES):
                 yield from _read_lines(path, field)
             elif _ends(path, COLUMNS):
@@ -162,7 +164,7 @@ def _read_lines(path: Path, field: str) -> Iterator[str]:
                 continue
             try:
                 row = json.loads(text)
-            except (json.JSONDecodeError, RecursionError) as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"{where} is not JSON: {error}.") from error
             if not isinstance(row, dict):
                 raise ValueError(f"{where} must be a JSON object, got {text.strip()[:40]!r}.")

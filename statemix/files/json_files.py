@@ -5,12 +5,22 @@ here, so that no code behind this module meets them.
 """
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from statemix.config.build import build, shown
+from statemix.files.regular import check_regular
 
-__all__ = ["Damaged", "parse_json", "parse_object", "read_as", "read_json", "read_object"]
+__all__ = [
+    "Damaged",
+    "parse_json",
+    "parse_object",
+    "read_as",
+    "read_json",
+    "read_object",
+    "read_rows",
+]
 
 _DEEPEST = 64
 _LARGEST = 1 << 64
@@ -76,6 +86,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 def read_json(path: Path, advice: str) -> Any:
     """The value in the JSON file `path`; the error for a damaged file ends with `advice`."""
+    check_regular(path)
     data = path.read_bytes()
     try:
         return parse_json(data)
@@ -98,6 +109,20 @@ def read_as(kind: type[T], path: Path, advice: str) -> T:
         return build(kind, value)
     except ValueError as error:
         raise damage(path, error, advice) from error
+
+
+def read_rows(kind: type[T], path: Path, advice: str) -> list[T]:
+    """The dataclasses `kind` in the lines of a JSON lines file; other fields are ignored."""
+    check_regular(path)
+    names = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            value = parse_object(line)
+            rows.append(build(kind, {name: value[name] for name in names if name in value}))
+        except ValueError as error:
+            raise damage(path, f"line {number}: {error}", advice) from error
+    return rows
 
 
 def damage(path: Path, why: object, advice: str) -> Damaged:

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from statemix.files.json_files import Damaged
+from statemix.files.regular import check_regular
 
 __all__ = ["check_tensors", "dtypes_in", "hash_of_file", "hash_of_tensors", "read_tensors"]
 
@@ -20,6 +21,7 @@ _BLOCK = 1 << 22
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors in a safetensors file, and the text in its header."""
+    check_regular(path)
     path.open("rb").close()  # an error of the operating system stays one
     try:
         with safe_open(path, framework="pt") as file:
@@ -77,6 +79,7 @@ def hash_of_tensors(tensors: Mapping[str, Tensor], text: str = "") -> str:
 
 def hash_of_file(path: Path) -> str:
     """SHA-256 of the bytes of a file."""
+    check_regular(path)
     found = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

@@ -23,6 +23,8 @@ from torch import Tensor
 import statemix
 from statemix.config.fields import AT_LEAST_ONE, check_fields, check_known
 from statemix.config.model import ModelConfig
+from statemix.files.json_files import read_json
+from statemix.files.regular import check_regular
 from statemix.files.writing import write_atomically
 from statemix.layers import BDLRU
 from statemix.models import Tagger
@@ -117,6 +119,7 @@ def load_certificate(path: Path | str) -> SavedCertificate:
     weights = path.with_name(WEIGHTS)
     if not weights.is_file():
         raise FileNotFoundError(f"{weights} is missing: {path} is about the weights in it.")
+    check_regular(weights)
     data = weights.read_bytes()
     if hashlib.sha256(data).hexdigest() != content["sha256"]:
         raise ValueError(f"{weights} is damaged or another: its SHA-256 is not the one in {path}.")
@@ -156,10 +159,7 @@ def _read(path: Path) -> dict[str, Any]:
     """The content of a certificate, with all fields of its format."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no certificate {path}. `statemix certify` writes one.")
-    try:
-        content = json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is damaged: {error}.") from error
+    content = read_json(path, "Restore it, or certify the run again.")
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise ValueError(f'{path} is not a certificate: it lacks "format": "{_FORMAT}".')
     if content.get("version") != _VERSION:

@@ -3,13 +3,15 @@
 A model is shown by its longest runs; of trials, that of the best learning rate is shown.
 """
 
-import json
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from statemix.config.fields import POSITIVE
 from statemix.config.lm import LMRunConfig
+from statemix.files.json_files import read_rows
 from statemix.report.tables import markdown_table
 from statemix.sweep import Cell, Entry, Ledger, load_places
 
@@ -27,6 +29,17 @@ _COLUMNS = (
     "runs",
     "bits per byte ± sd",
 )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the file of timings."""
+
+    model: str
+    parameters: int
+    step_seconds: Annotated[float, POSITIVE]
+    step_tokens: int
+    decoding_seconds: Annotated[float, POSITIVE]
 
 
 @dataclass(frozen=True)
@@ -52,14 +65,11 @@ def minutes_table(experiment: Path, ledger: Path) -> str:
 
 
 def _read_timings(path: Path) -> dict[str, _Timing]:
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
     return {
-        line["model"]: _Timing(
-            line["parameters"],
-            line["step_tokens"] / line["step_seconds"],
-            1 / line["decoding_seconds"],
+        line.model: _Timing(
+            line.parameters, line.step_tokens / line.step_seconds, 1 / line.decoding_seconds
         )
-        for line in lines
+        for line in read_rows(_Line, path, "Run the experiment again.")
     }
 
 

@@ -21,6 +21,7 @@ from statemix import __version__
 from statemix.config.build import build, shown
 from statemix.config.task import RunConfig
 from statemix.files.json_files import parse_object
+from statemix.files.regular import check_regular
 from statemix.files.writing import naming
 from statemix.runs.lock import held, lock
 from statemix.sweep.kinds import Config, read_config
@@ -87,6 +88,7 @@ class Ledger:
     def _lines(self) -> list[bytes]:
         if not self.path.exists():
             return []
+        check_regular(self.path)
         with self.path.open("rb") as file:
             lock(file, shared=True)  # no line is half written
             return file.read().splitlines()
@@ -119,6 +121,8 @@ class Ledger:
     def check_writable(self) -> None:
         """Raise an error before anything is run if the ledger cannot be written."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            check_regular(self.path)
         self.path.open("ab").close()
 
     def append(self, entry: Entry) -> Entry:

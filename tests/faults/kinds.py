@@ -1,0 +1,5 @@
+"""All kinds of faults, by name."""
+
+from faults import files, kills
+
+KINDS = {kind.name: kind for kind in (kills.KIND, files.KIND)}
