@@ -29,7 +29,7 @@ const change = (id, value) => { $(id).value = value; $(id).dispatchEvent(new Eve
 const values = () => document.querySelectorAll("#plane .eigenvalue").length;
 const said = () => [values(), $("plane-name").textContent, $("plane-words").textContent];
 seen.first = said();
-change("plane-step", 1);
+change("plane-step", 0);
 seen.second = said();
 change("plane-model", "diagonal");
 seen.other = said();
@@ -105,11 +105,11 @@ def test_the_page_in_a_browser(browser, page):
     assert "mixing <b>" not in document.split("<script>")[0]
     browser.look(page, 1280)
     seen = browser.run(ACTIONS)
-    assert seen["first"][:2] == [4, "before the first token"]
-    assert seen["second"][:2] == [4, "token 1"]
+    assert seen["first"][:2] == [4, "token 1"]
+    assert seen["second"][:2] == [4, "before the first token"]
     assert seen["other"] == [
         2,
-        "token 1",
+        "before the first token",
         "diagonal: 0 % of all eigenvalues are negative, 0 % complex.",
     ]
     assert min(seen["widths"]) > 0.9 * seen["main"]

@@ -122,7 +122,10 @@ def check_wheel(wheel: Path) -> None:
     found = [Path(name).name for name in names if "libstatemix_cpu" in name]
     expected = [platform.library for platform in PLATFORMS.values() if platform.tag == tag]
     require(found == expected, f"{wheel.name} must contain {expected}, got {found}")
-    needed = {"statemix/experiments/table_groups.py", "statemix/examples/s5/certificate.json"}
+    needed = {
+        "statemix/experiments/table_groups.py",
+        "statemix/examples/models/s5/certificate.json",
+    }
     missing = needed.difference(names)
     require(not missing, f"{wheel.name} must contain {sorted(missing)}")
     foreign = [name for name in names if re.search(r"^(tests|tools|docs)/|\.[ch]pp$", name)]

@@ -22,7 +22,7 @@ _FACTORS = range(1, 5)  # the digits that have an inverse modulo 5
 def load_example(name: str) -> SavedCertificate:
     """A certified model of the repository's examples/models, which wheels contain too."""
     package = Path(statemix.__file__).parent
-    places = (package / "examples", package.parent / "examples" / "models")
+    places = [parent / "examples" / "models" for parent in (package, package.parent)]
     found = [place / name / CERTIFICATE for place in places if (place / name).is_dir()]
     if not found:
         raise FileNotFoundError(

@@ -54,7 +54,7 @@ _EIGENVALUES = (
 )
 _PLANE = """
 <div class="controls"><label>model <select id="plane-model"></select></label>
-<label>time <input id="plane-step" type="range" min="0" value="0"></label>
+<label>time <input id="plane-step" type="range" min="0" value="1"></label>
 <output id="plane-name"></output></div>
 <svg id="plane" viewBox="0 0 320 320" width="320" height="320" role="img"></svg>
 <p id="plane-words" class="note"></p>
