@@ -1,5 +1,5 @@
 """All kinds of faults, by name."""
 
-from faults import files, kills
+from faults import calls, files, kills
 
-KINDS = {kind.name: kind for kind in (kills.KIND, files.KIND)}
+KINDS = {kind.name: kind for kind in (kills.KIND, files.KIND, calls.KIND)}

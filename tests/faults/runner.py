@@ -9,7 +9,6 @@ import os
 import random
 import resource
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -28,11 +27,15 @@ MEMORY = 12 << 30  # bytes of address space: a case that asks for more fails ins
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a case ended: a label to count, and what is wrong (empty: nothing)."""
+    """How a case ended: a label to count, and what is wrong (empty: nothing).
+
+    A case of many calls has a `count`, and the number of calls by label in `labels`.
+    """
 
     label: str
     wrong: str = ""
     count: int = 1
+    labels: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Tally:
     def add(self, kind: Kind, number: int, seed: int, outcome: Outcome) -> None:
         """Count an outcome."""
         self.cases += outcome.count
-        self.labels[outcome.label] += outcome.count
+        self.labels.update(outcome.labels or {outcome.label: outcome.count})
         if outcome.wrong:
             again = f"PYTHONPATH=tests python -m faults --kind {kind.name} --case {number}"
             self.failures.append(f"{outcome.wrong}\n    {again} --seed {seed}")
@@ -112,11 +115,13 @@ def _prepare(kind: Kind, folder: Path, *, quiet: bool) -> None:
             kind.prepare(folder)
             code = 0
         except BaseException:
-            traceback.print_exc(file=sys.__stderr__)
+            (folder / "error").write_text(traceback.format_exc())
         finally:
             os._exit(code)
     if os.waitpid(child, 0)[1]:
-        raise RuntimeError(f"The files of the kind {kind.name!r} could not be made.")
+        path = folder / "error"
+        why = path.read_text() if path.exists() else "its process died"
+        raise RuntimeError(f"The files of the kind {kind.name!r} could not be made: {why}")
 
 
 def _enter(*, quiet: bool) -> None:

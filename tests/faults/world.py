@@ -27,7 +27,7 @@ _IGNORED = ("lock", ".claims", "texts")
 _SIZES = "--length 4 --examples 64 --test-examples 32 --batch 16 --epochs 3 --width 8"
 TRAIN = f"train s2 {_SIZES} --blocks 2 --block-size 2"
 CERTIFIABLE = (
-    "train s2 --preset automaton --blocks 8 --block-size 2 --width 16 --examples 2000 --length 16"
+    "train s2 --preset tracking --blocks 8 --block-size 2 --width 16 --examples 2000 --length 16"
 )
 PREPARE = "--vocab 280 --validation 0.1 --shard-tokens 1000"
 _LM = "--preset 180k-bdlru-m4 --width 16 --layers 1 --options n_blocks=4 block_size=3"
