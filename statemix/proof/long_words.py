@@ -16,7 +16,7 @@ from statemix.tasks.automaton import NO_STEP, Automaton
 
 __all__ = ["LongWords", "run_long_words"]
 
-_PART = 256  # tokens of each word that are run at once
+_PART = 32  # tokens of each word that are run at once
 
 
 @dataclass(frozen=True)
