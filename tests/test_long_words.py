@@ -16,10 +16,12 @@ from statemix.commands.views.report import update_documents
 from statemix.models import ModelConfig, Tagger
 from statemix.proof import load_certificate, long_words
 from statemix.proof.long_words import _Walker, run_long_words
+from statemix.report.certified import CERTIFIED, certified_table
 from statemix.sweep import Ledger, load_places
 from statemix.tasks import find_task
 
 ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "explanation" / "tracking.md"
 S5 = ROOT / "examples" / "models" / "s5"
 
 
@@ -118,6 +120,13 @@ def test_the_table_of_certified_models(tmp_path):
         "| BD-LRU m5 | s5 | 2 of 3 | 6 | 12 (12–12) | 1.20 (2 seeds) | 0.9877 "
         "| 2 × 256 × 65,536, 1 × 16 × 1,000,000 | 3,000 | 0 |" in document.read_text()
     )
+
+
+def test_the_page_is_rendered_from_the_results():
+    """The committed table is that of the committed runs: `statemix report --documents`."""
+    table = certified_table(ROOT / "experiments" / CERTIFIED, ROOT / "results" / "ledger.jsonl")
+    assert table.count("\n") > 5
+    assert f"<!-- certified models -->\n{table}<!-- end -->" in PAGE.read_text()
 
 
 def add(ledger, config, seconds, certificate, measured):
