@@ -68,6 +68,18 @@ def test_one_check_refuses_unusual_tensors(kind, unchecked):
         block_scan(torch.zeros(2, 5, 1, 8, 8), x)
 
 
+@pytest.mark.parametrize("name", SCANS)
+def test_reverse_is_a_truth_value(name, unchecked):
+    scan, transition, driver = SCANS[name]
+    with pytest.raises(TypeError, match="`reverse` must be True or False, got 'yes'"):
+        scan(torch.zeros(1, 8, *transition), torch.zeros(1, 8, *driver), reverse="yes")
+
+
+def test_a_dtype_is_one_of_torch(unchecked):
+    with pytest.raises(TypeError, match="`dtype` must be floating point, got float"):
+        BDLRU(8, dtype="float", **SIZES)
+
+
 def models():
     config = ModelConfig(width=8, options=SIZES)
     return {
@@ -87,6 +99,12 @@ def test_tokens_without_memory_are_refused(name, unchecked):
     if hasattr(model, "step"):
         with pytest.raises(ValueError, match="must be on the device of `embedding`, cpu, got meta"):
             model.step(tokens[:, 0])
+
+
+@pytest.mark.parametrize("name", models())
+def test_tokens_have_a_dtype_that_torch_looks_up(name, unchecked):
+    with pytest.raises(TypeError, match=r"must be integers \(int32 or int64\), got torch.uint8"):
+        models()[name](torch.zeros(2, 5, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("name", models())

@@ -42,9 +42,10 @@ def check_tokens(name: str, tokens: Tensor, axes: str, embedding: nn.Embedding) 
     asserts it instead.
     """
     check_tensor(name, tokens)
-    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+    if tokens.dtype not in (torch.int32, torch.int64):
         raise TypeError(
-            f"`{name}` must be integers, got {tokens.dtype}. Convert with {name}.long()."
+            f"`{name}` must be integers (int32 or int64), got {tokens.dtype}. "
+            f"Convert with {name}.long()."
         )
     if tokens.dim() != axes.count(",") + 1:
         raise ValueError(

@@ -69,7 +69,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
     ) -> None:
         super().__init__()
         find_normaliser(gate)
-        if dtype is not None and not dtype.is_floating_point:
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise TypeError(f"`dtype` must be floating point, got {dtype}.")
         if save_memory and selectivity != "full":
             raise ValueError(

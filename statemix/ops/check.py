@@ -102,7 +102,9 @@ def _check_sequences(
 ) -> None:
     """Raise an error unless the optional arguments match the driver x (B, T, n, ...)."""
     B, T, n = x.shape[:3]
-    cu_seqlens, mask, _ = sequences
+    cu_seqlens, mask, reverse = sequences
+    if not isinstance(reverse, bool):
+        raise TypeError(f"`reverse` must be True or False, got {reverse!r}.")
     if cu_seqlens is not None:
         check_cu_seqlens(cu_seqlens, B)
     if mask is not None:

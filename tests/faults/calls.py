@@ -153,8 +153,7 @@ def _layer(rng: random.Random, draw: Callable[..., Tensor]) -> _Call:
     if rng.random() < 0.3:
         bounds = options.get("cu_seqlens")
         rows = B if bounds is None else len(bounds) - 1
-        shape = (n, m) if cls is BDLRU else (n, m)
-        tensors["state"] = draw(rows, *shape)
+        tensors["state"] = draw(rows, n, m)
     if rng.random() < 0.2:
         tensors = {"x_t": draw(B, 6)}
         return _Call(f"{cls.__name__}(gate={gate}).step", layer.step, tensors, {})
