@@ -38,7 +38,7 @@ def train_models(models: list[DemoCell], workers: int, observe: Observer) -> lis
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        configs = [cell.config for cell in models]
+        configs = [cell.config for cell in reversed(models)]  # the slowest ones first
         ledger = Ledger(folder / "ledger.jsonl")
         sweep(configs, ledger, folder, engine="local", workers=workers, observe=check)
         results = {entry.id: entry.result or {} for entry in ledger.read()[0]}

@@ -13,7 +13,7 @@ STATES = 96
 _WIDTH = 64
 _EXAMPLES = 10_000
 _STEPS = 1000  # of a model that is not proved
-_STAGE_STEPS = 100
+_STAGES = 10  # a stage of the curriculum ends after this share of the steps
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def cells(seed: int) -> list[DemoCell]:
         DemoCell("BD-LRU, m = 2", _limited(sharpened_preset(_with(run, bdlru(2))))),
         DemoCell("BD-LRU, m = 1 (diagonal)", _limited(sharpened_preset(_with(run, bdlru(1))))),
         DemoCell("H-LRU, m = 3", _limited(sharpened_preset(_with(run, hlru(3))))),
-        DemoCell("Mamba-2", _baseline(_with(run, "Mamba2"), lr=4e-3)),
-        DemoCell("LSTM", _baseline(_with(run, "LSTM"), lr=5e-3)),
+        DemoCell("Mamba-2", _baseline(_with(run, "Mamba2"), lr=4e-3, steps=_STEPS // 2)),
+        DemoCell("LSTM", _baseline(_with(run, "LSTM"), lr=5e-3, steps=_STEPS)),
     ]
 
 
@@ -46,13 +46,13 @@ def _with(run: RunConfig, row: str) -> RunConfig:
     return replace(run, model=with_row(run.model, row, STATES))
 
 
-def _limited(config: RunConfig) -> RunConfig:
+def _limited(config: RunConfig, steps: int = _STEPS) -> RunConfig:
     """The run with a limit of steps, in all and in each stage, instead of restarts."""
-    return replace(config, hold=0, restart_after=0, stage_steps=_STAGE_STEPS, max_steps=_STEPS)
+    return replace(config, hold=0, restart_after=0, stage_steps=steps // _STAGES, max_steps=steps)
 
 
-def _baseline(run: RunConfig, lr: float) -> RunConfig:
+def _baseline(run: RunConfig, lr: float, steps: int) -> RunConfig:
     """A limited run with a feed-forward layer, and with a learning rate that suits the mixer."""
-    config = _limited(sharpened_preset(run))
+    config = _limited(sharpened_preset(run), steps)
     model = replace(config.model, channel_mixer="swiglu")
     return replace(config, model=model, lr=lr, sharpen=1.0)
