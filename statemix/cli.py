@@ -62,6 +62,14 @@ def _run(arguments: list[str] | None) -> None:
         command.run()
     except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+            raise
+        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "out of memory"
+        raise SystemExit(
+            f"statemix: there is not enough memory ({reason.removesuffix('.')}). "
+            "Choose smaller sizes, lengths or batches."
+        ) from error
     except ImportError as error:
         raise SystemExit(f"statemix: {error}. Some commands need an extra: {_EXTRAS}.") from error
     except BrokenPipeError:
