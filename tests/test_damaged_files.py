@@ -301,14 +301,20 @@ def test_a_full_disk_is_reported_for_small_arrays():
 
 
 def test_what_killed_writers_left_behind_is_removed(tmp_path):
-    (tmp_path / "result.json.123.part").write_text("{")
-    (tmp_path / "final.77.part").mkdir()
-    (tmp_path / "final.77.part" / "model.safetensors").write_text("half")
+    (tmp_path / "result.json.99999999.part").write_text("{")
+    (tmp_path / "final.99999999.part").mkdir()
+    (tmp_path / "final.99999999.part" / "model.safetensors").write_text("half")
     (tmp_path / "final").mkdir()
-    (tmp_path / "final.77.old").mkdir()
-    (tmp_path / "other.55.old").mkdir()  # its successor is missing
+    (tmp_path / "final.99999999.old").mkdir()
+    (tmp_path / "other.99999999.old").mkdir()  # its successor is missing
+    (tmp_path / "thesis.part").write_text("of another program")
     with entered(tmp_path):
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["final", "lock", "other.55.old"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "final",
+            "lock",
+            "other.99999999.old",
+            "thesis.part",
+        ]
 
 
 def test_a_part_that_is_being_written_stays(tmp_path):
@@ -326,7 +332,7 @@ def test_a_part_that_is_being_written_stays(tmp_path):
 
 def test_preparing_again_removes_the_part_of_a_killed_process(tmp_path):
     texts = write_texts(tmp_path / "texts", documents=4)
-    (tmp_path / "out.1-abc.part").mkdir()
+    (tmp_path / "out.99999999-abc.part").mkdir()
     little_data(tmp_path)
     remove_stale(tmp_path, "out")
     assert texts.is_dir()

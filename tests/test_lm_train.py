@@ -22,6 +22,7 @@ from statemix.cli import main
 from statemix.config.lm import Execution, LMRunConfig, run_config_from_dict
 from statemix.data import open_data
 from statemix.lm import load_model
+from statemix.lm.checkpoint import Store
 from statemix.lm.measure import flops_per_token, measure_quality
 from statemix.lm.ranks import Scored, ranks_of
 from statemix.lm.result import read_config
@@ -764,3 +765,22 @@ def test_different_minutes_are_different_runs(tmp_path, monkeypatch, data):
     names = sorted(path.name for path in (tmp_path / "runs" / "lm").iterdir())
     assert len(names) == 3
     assert [name.endswith(("-0.0005min", "-0.001min")) for name in names].count(True) == 2
+
+
+def test_a_restart_removes_checkpoints_that_a_killed_run_left(tmp_path):
+    def saved(step, *, complete=True):
+        path = tmp_path / f"step-{step:08d}"
+        path.mkdir()
+        (path / "shard.safetensors").write_text("x")
+        if complete:
+            (path / "state.json").write_text("{}")
+
+    for step in (4, 12, 16, 20):
+        saved(step)
+    saved(8, complete=False)
+    saved(24, complete=False)  # newer than the last complete one: left for the user to look at
+    with ranks_of(Execution()) as ranks:
+        newest = Store(tmp_path, ranks.saving, keep=2).newest()
+    assert newest == tmp_path / "step-00000020"
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["step-00000016", "step-00000020", "step-00000024"]

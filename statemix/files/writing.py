@@ -6,6 +6,7 @@ process, however it ends, so the next writer recognises what killed processes le
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ __all__ = [
 
 _PART = ".part"
 _OLD = ".old"
+_NAMED = re.compile(r"\.(\d+)(-[0-9a-f]+)?\.(part|old)|step-\d+\.part")  # the end of a name
 
 
 @contextmanager
@@ -39,6 +41,7 @@ def naming(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to `path`, so that an interruption leaves the old file or the new one."""
+    remove_stale(path.parent, path.name)
     part = path.with_name(f"{path.name}.{os.getpid()}{_PART}")
     try:
         with naming(path), part.open("wb") as file:
@@ -101,18 +104,32 @@ def _replace(part: Path, target: Path) -> None:
 def remove_stale(directory: Path, name: str = "") -> None:
     """Remove the files and directories that killed writers of `name` left in `directory`.
 
-    An empty name stands for all writers. Parts that a live process holds are left alone, as is the
-    previous version of a directory whose new one is missing.
+    An empty name stands for all writers. Parts that a live process holds are left alone, as are the
+    previous version of a directory whose new one is missing, and files of other programs.
     """
     if not directory.is_dir():
         return
     for path in directory.iterdir():
         if path.is_symlink() or not path.name.startswith(f"{name}." if name else ""):
             continue
+        named = _NAMED.search(path.name)
+        if named is None or named.end() < len(path.name) or _is_running(named[1]):
+            continue
         replaced = path.name.removesuffix(_OLD).rpartition(".")[0]
         is_old = path.suffix == _OLD and (directory / replaced).exists() and bool(replaced)
         if (path.suffix == _PART and not _is_held(path)) or is_old:
             _remove(path)
+
+
+def _is_running(process: str | None) -> bool:
+    """True if a process of this number runs here: it may be about to lock what it has created."""
+    try:
+        os.kill(int(process or 0), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return bool(process)
 
 
 def _remove(path: Path) -> None:

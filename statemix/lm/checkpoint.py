@@ -84,6 +84,8 @@ class Store:
     def newest(self) -> Path | None:
         """The newest complete checkpoint that the first rank finds."""
         seen = [self._last()]
+        if seen[0] is not None and dist.get_rank() == 0:
+            self._prune()  # a killed run may have left more
         dist.broadcast_object_list(seen, src=0, group=self.group)
         return seen[0]
 
@@ -116,11 +118,18 @@ class Store:
         write_atomically(part / _STATE, json.dumps({**state, "files": files}).encode())
         shutil.rmtree(path, ignore_errors=True)
         part.rename(path)
+        self._prune()
+
+    def _prune(self) -> None:
+        """Keep the newest complete checkpoints only."""
+        last = self._last()
         found = sorted(self.directory.glob("step-*"))
-        complete = [old for old in found if old.suffix != _PART]
-        incomplete = [old for old in found if old.suffix == _PART]
-        for old in complete[: -self.keep] + incomplete:
-            shutil.rmtree(old, ignore_errors=True)
+        complete = [path for path in found if path.suffix != _PART and (path / _STATE).is_file()]
+        kept = complete[-self.keep :]
+        for path in found:  # the removal of an old one may have been interrupted
+            is_old = last is not None and path.name < last.name
+            if path not in kept and (is_old or path.suffix == _PART):
+                shutil.rmtree(path, ignore_errors=True)
 
     def wait(self) -> None:
         """Wait until the current checkpoint is written; raise the error if writing failed."""

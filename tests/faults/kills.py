@@ -23,7 +23,7 @@ from faults.runner import Kind, Outcome
 from faults.world import bits, fork, wait_for
 from statemix import cli
 
-__all__ = ["COMMANDS", "KIND", "Command", "forking_sweeps", "learn", "results_of"]
+__all__ = ["COMMANDS", "KIND", "Command", "differences", "forking_sweeps", "results_of", "run"]
 
 _EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
 
@@ -57,20 +57,37 @@ COMMANDS = (
 )
 
 
-def run(command: Command, folder: Path, out: Path, limit: int = 0) -> int:
-    """Start a command in a forked process; `limit` kills it at that operation on files."""
+def run(
+    command: Command,
+    folder: Path,
+    out: Path,
+    limit: int = 0,
+    *,
+    log: Path | None = None,
+    user: int | None = None,
+) -> int:
+    """Start a command in a forked process.
+
+    Args:
+        limit: kill it at that operation on files (0: never).
+        user: run as this user.
+    """
     words = command.words.format(folder=folder, out=out).split()
 
     def main() -> None:
         forking_sweeps()
+        if user is not None:
+            os.setgid(user)
+            os.setuid(user)
         counted = _count_operations(str(out), limit)
         with world.saving_always():
             try:
                 cli.main(words)
             finally:
-                (folder / f"operations-{os.getpid()}").write_text(str(counted[0]))
+                if not limit and user is None:
+                    (folder / f"operations-{os.getpid()}").write_text(str(counted[0]))
 
-    return fork(main, out.with_name(f"{out.name}.log"))
+    return fork(main, log or out.with_name(f"{out.name}.log"))
 
 
 def forking_sweeps() -> None:
@@ -167,7 +184,7 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
     for _ in range(rng.choice((1, 1, 2))):
         story.append(_kill(rng, command, folder, out, seconds, count))
     code, tries = _restart(command, folder, out)
-    wrong = _differences(expected, json.loads(json.dumps(results_of(command, out))))
+    wrong = differences(expected, json.loads(json.dumps(results_of(command, out))))
     if code:
         wrong = f"the restart exits with {code}: {_log(out)}"
     elif left := world.remains(out):
@@ -225,7 +242,7 @@ def _log(out: Path) -> str:
     return out.with_name("out.log").read_text()[-3000:]
 
 
-def _differences(expected: dict[str, Any], found: dict[str, Any]) -> str:
+def differences(expected: dict[str, Any], found: dict[str, Any]) -> str:
     """The names of results that differ."""
     names = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
     return f"other results: {', '.join(names)}" if names else ""

@@ -1,5 +1,5 @@
 """All kinds of faults, by name."""
 
-from faults import calls, files, kills, lines
+from faults import calls, disks, files, kills, lines
 
-KINDS = {kind.name: kind for kind in (kills.KIND, files.KIND, calls.KIND, lines.KIND)}
+KINDS = {kind.name: kind for kind in (kills.KIND, disks.KIND, files.KIND, calls.KIND, lines.KIND)}

@@ -18,12 +18,12 @@ from types import FrameType
 from typing import Any
 
 import torch
-from statemix import cli
 
 from faults import world
 from faults.kills import forking_sweeps
 from faults.runner import Kind, Outcome, note
 from faults.world import Ended, call
+from statemix import cli
 
 __all__ = ["KIND"]
 
