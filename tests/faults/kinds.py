@@ -1,5 +1,9 @@
 """All kinds of faults, by name."""
 
-from faults import calls, disks, files, kills, lines
+from faults import calls, disks, files, fuzz, kills, lines, ranks, threads, together
 
-KINDS = {kind.name: kind for kind in (kills.KIND, disks.KIND, files.KIND, calls.KIND, lines.KIND)}
+_ALL = (
+    *(kills.KIND, ranks.KIND, disks.KIND, files.KIND, fuzz.KIND, calls.KIND, lines.KIND),
+    *(together.KIND, together.SWEEPS, threads.KIND),
+)
+KINDS = {kind.name: kind for kind in _ALL}
