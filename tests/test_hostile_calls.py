@@ -17,6 +17,8 @@ from statemix import (
 from statemix.config.model import ModelConfig
 from statemix.models import Tagger
 from statemix.models.autoencoder import Autoencoder
+from statemix.ops.dispatch import layer as layer_dispatch
+from statemix.ops.dispatch import layer_call
 
 SCANS = {
     "block": (block_scan, (4, 3, 3), (4, 3)),
@@ -73,6 +75,34 @@ def test_reverse_is_a_truth_value(name, unchecked):
     scan, transition, driver = SCANS[name]
     with pytest.raises(TypeError, match="`reverse` must be True or False, got 'yes'"):
         scan(torch.zeros(1, 8, *transition), torch.zeros(1, 8, *driver), reverse="yes")
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("save_memory", [True, False])
+def test_layers_check_bounds(kernel, save_memory, unchecked, monkeypatch):
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
+    if not kernel:
+        monkeypatch.setattr(layer_call, "LAYER_KERNELS", {})
+    layer = BDLRU(8, save_memory=save_memory, **SIZES)
+    for bounds in ([0, 5, 1, 6], [1, 6], [0, 2**62, 6], [0, 5]):
+        with pytest.raises(ValueError, match="`cu_seqlens` must"):
+            layer(torch.randn(1, 6, 8), cu_seqlens=torch.tensor(bounds))
+    with pytest.raises(ValueError, match="`cu_seqlens` must be on the device of `x`, cpu, got m"):
+        layer(torch.randn(1, 6, 8), cu_seqlens=torch.tensor([0, 6], device="meta"))
+
+
+@pytest.mark.parametrize("name", ["block", "companion"])
+def test_outputs_have_the_precision_of_their_dtype(name, unchecked):
+    """With one argument in bfloat16, h is float32 and not rounded to bfloat16."""
+    scan, transition, driver = SCANS[name]
+    X, x = torch.randn(2, 7, *transition) / 4, torch.randn(2, 7, *driver).bfloat16()
+    h, _ = scan(X, x)
+    exact, _ = scan(X.double(), x.double())
+    assert h.dtype == torch.float32
+    assert (h - exact).abs().max() < 1e-6 * exact.abs().max()
+    backwards, _ = scan(X.bfloat16(), x.float())
+    exact, _ = scan(X.bfloat16().double(), x.double())
+    assert (backwards - exact).abs().max() < 1e-6 * exact.abs().max()
 
 
 def test_a_dtype_is_one_of_torch(unchecked):

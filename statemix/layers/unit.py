@@ -231,6 +231,7 @@ class LinearRecurrentUnit(ReadsTables, ABC):
             )
         if cu_seqlens is not None:
             check_cu_seqlens(cu_seqlens, steps.shape[0])
+            check_device("cu_seqlens", cu_seqlens, "x", steps)
         if mask is not None:
             check_mask(mask, *steps.shape[:2])
             check_device("mask", mask, "x", steps)

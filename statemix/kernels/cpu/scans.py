@@ -66,7 +66,7 @@ def forward(library: Library, call: ScanCall) -> tuple[Tensor, Tensor]:
     """(h, final)."""
     call = _readable(call)
     bounds = _bounds(call)
-    h = pool.empty_like(call.x)
+    h = pool.empty(tuple(call.x.shape), torch.promote_types(call.X.dtype, call.x.dtype))
     final = call.empty_states()
     arguments = _structure(call, bounds, h, final)
     run(library.handle.statemix_forward, arguments, call.recurrence)

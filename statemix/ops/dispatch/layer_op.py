@@ -30,7 +30,7 @@ from statemix.ops.dispatch.registry import OPS, Pair, define_gradient, define_op
 from statemix.ops.expanded import expanded_companion_scan
 from statemix.ops.gated import gated_block_scan
 from statemix.ops.precision import state_dtype
-from statemix.ops.segments import Sequences
+from statemix.ops.segments import Sequences, checked_bounds
 
 __all__ = ["body", "body_backward", "recurrent_layer", "reference"]
 
@@ -78,6 +78,8 @@ def _chunks(call: LayerCall) -> Iterator[tuple[slice, slice, LayerCall]]:
     length = _chunk_length(call.inputs.steps)
     T = call.inputs.steps.shape[1]
     cu_seqlens, mask, _ = call.sequences
+    if cu_seqlens is not None:
+        checked_bounds(cu_seqlens, T)
     for start in range(0, T, length):
         steps = slice(start, min(start + length, T))
         bounds = None if cu_seqlens is None else cu_seqlens.clamp(start, steps.stop) - start
