@@ -330,3 +330,10 @@ def test_drawn_examples_are_checked(inputs, targets, message):
     )
     with pytest.raises(ValueError, match=message):
         task.examples(1, 2, np.random.default_rng(0))
+
+
+def test_words_with_brackets_can_have_all_lengths():
+    task = find_task("mod_arith_brackets", {"shortest": 3})
+    examples = task.examples(64, 9, np.random.default_rng(0), training=True)
+    lengths = (examples.inputs == task.vocab - 1).argmax(1)
+    assert set(lengths) == set(range(3, 10))

@@ -131,10 +131,19 @@ def mod_arith(answers: str = "end", shortest: int = 1) -> Task:
 
 
 @register_task("mod_arith_brackets")
-def mod_arith_brackets() -> Task:
-    """Evaluate a fully bracketed expression modulo 5."""
+def mod_arith_brackets(shortest: int = 1) -> Task:
+    """Evaluate a fully bracketed expression modulo 5.
+
+    Args:
+        shortest: the length of the shortest training words.
+    """
     return answer_task(
-        "mod_arith_brackets", MODULUS + 5, MODULUS, draw_bracketed, values_of_bracketed
+        "mod_arith_brackets",
+        MODULUS + 5,
+        MODULUS,
+        draw_bracketed,
+        values_of_bracketed,
+        shortest=shortest,
     )
 
 
