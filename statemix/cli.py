@@ -23,6 +23,7 @@ from statemix.commands.train import Train
 __all__ = ["main"]
 
 _EXTRAS = "lm (text), hf and eval (Hugging Face), plot (figures), ray, track, bench"
+_NO_MEMORY = ("can't allocate memory", "size calculation overflowed")  # errors of torch
 _Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
     | Annotated[Train, tyro.conf.subcommand("train")]
@@ -63,7 +64,7 @@ def _run(arguments: list[str] | None) -> None:
     except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):
+        if isinstance(error, RuntimeError) and not any(map(str(error).count, _NO_MEMORY)):
             raise
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else "out of memory"
         raise SystemExit(

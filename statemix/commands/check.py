@@ -4,6 +4,7 @@ import os
 
 __all__ = ["check_positive"]
 
+_LARGEST = 1 << 48
 _MANY = 1024  # threads or processes, more than any machine has cores
 
 
@@ -13,6 +14,8 @@ def check_positive(option: str, value: int | tuple[int, ...]) -> None:
     for each in value if isinstance(value, tuple) else (value,):
         if each < 1:
             raise SystemExit(f"statemix: {flag} must be at least 1, got {each}.")
+        if each > _LARGEST:
+            raise SystemExit(f"statemix: {flag} must be at most {_LARGEST}, got {each}.")
         if option in ("threads", "workers") and each > _MANY:
             raise SystemExit(
                 f"statemix: {flag} must be at most {_MANY}, got {each}; "

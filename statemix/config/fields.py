@@ -52,6 +52,9 @@ SHARPENING = Range("at least 1 and below 2", lambda x: 1.0 <= x < 2.0)
 FRACTION = Range("in [0, 1)", lambda x: 0 <= x < 1)
 
 
+_LARGEST = (1 << 63) - 1
+
+
 @cache
 def field_types(cls: type) -> dict[str, Any]:
     """The annotation of each field of the dataclass `cls`, with its ranges."""
@@ -97,6 +100,8 @@ def _check(name: str, value: Any, annotation: Any) -> None:
         return
     _check_kind(name, value, options)
     _check_number(name, value, options)
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError(f"`{name}` must have at most 63 bits, got {value}.")
     for limits in get_args(annotation)[1:] if get_origin(annotation) is Annotated else ():
         if not limits.contains(value):
             raise ValueError(f"`{name}` must be {limits.text}, got {value}.")

@@ -10,6 +10,7 @@ from statemix.config.build import build
 from statemix.config.fields import (
     AT_LEAST_ONE,
     POSITIVE,
+    Range,
     check_fields,
     check_known,
     check_options,
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 Size = Annotated[int, AT_LEAST_ONE]
+Depth = Annotated[int, Range("in 1 .. 4,096", lambda x: 1 <= x <= 4096)]
 ChannelMixer = Literal["swiglu", "mlp", "published_swiglu", "published_mlp", "none"]
 SIZES = {"bdlru": ("n_blocks", "block_size"), "hlru": ("n_channels", "order")}
 _DEFAULT_SIZES = (32, 4)
@@ -45,7 +47,7 @@ class ModelConfig:
     """Options of the mixer. BD-LRU and H-LRU default to 32 blocks (channels) of size (order) 4."""
     width: Size = 64
     """Width of the residual stream."""
-    layers: Size = 1
+    layers: Depth = 1
     """Number of layers, each a sequence mixer and a channel mixer."""
     channel_mixer: ChannelMixer = "swiglu"
     """The feed-forward layer after each sequence mixer."""
@@ -111,7 +113,7 @@ class LMConfig:
     """Vocabulary size: token ids are 0 .. vocab − 1."""
     width: Size = 768
     """Width of the residual stream."""
-    layers: Size = 12
+    layers: Depth = 12
     """Number of layers, each a mixer and a gated MLP."""
     mixer: str = "bdlru"
     """A name from `MIXERS`."""

@@ -129,6 +129,8 @@ def _is_running(process: str | None) -> bool:
         return False
     except PermissionError:
         return True
+    with suppress(OSError):  # a killed process that its parent has not waited for
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
     return bool(process)
 
 

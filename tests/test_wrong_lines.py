@@ -1,0 +1,30 @@
+"""Wrong command lines end in one line of text; `make test-faults` tries thousands."""
+
+import pytest
+
+from statemix.cli import main
+
+TINY = ["--length", "4", "--examples", "8", "--test-examples", "8", "--epochs", "1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "s2", "--width", str(2**63)], "`width` must have at most 63 bits"),
+        (["train", "s2", "--width", str(2**62)], "there is not enough memory"),
+        (["train", "s2", "--width", str(2**50)], "there is not enough memory"),
+        (["train", "s2", "--layers", str(2**31)], "`layers` must be in 1 .. 4,096"),
+        (["train", "s2", "--seed", str(2**64)], "`seed` must have at most 63 bits"),
+        (["eval", "nowhere", "--examples", str(2**63)], "--examples must be at most"),
+        (["lm", "prepare", "hf:"], "hf:"),
+        (["lm", "prepare", "hf:../.."], "hf:../.."),
+        (["lm", "generate", "nowhere", "--top-p", "1e-320"], "nowhere is not the directory"),
+    ],
+)
+def test_a_wrong_line_is_refused_in_one_line(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as error:
+        main(words + (TINY if words[0] == "train" else []))
+    assert str(error.value).startswith("statemix: ")
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
