@@ -2,22 +2,26 @@
 
     statemix lm prepare sotu --out data/sotu --vocab 1024 --validation 0.05
     python experiments/equal_minutes.py                      # time every model (a minute)
-    statemix sweep experiments/equal_minutes.py              # rates; run it again for the seeds
+    statemix sweep experiments/equal_minutes.py --scale paper    # rates; again for the seeds
+    statemix sweep experiments/equal_minutes.py              # a short protocol
 
 Every model reads the same text in the same batches and stops after the same minutes of one core:
 the script times a training step of each model, and a run has as many steps as fit. Minutes are
-those of the processor, so that other programs on the machine change nothing. Three learning rates
-are tried for three minutes each; the best of them trains three seeds for ten minutes. The sample
-text has four million tokens, more than any model reads in that time.
+those of the processor, so that other programs on the machine change nothing. Learning rates are
+tried in short runs; the best of them trains several seeds. The sample text has four million tokens,
+more than any model reads in that time.
 
-    2M    two million parameters: three rates, then three seeds of ten minutes
-    8M    eight million parameters: the rate of the 2M model, one seed of thirty minutes
+    scale     rates  minutes of a trial  minutes of a run  seeds  models of eight million parameters
+    laptop        2                 0.5                 1      2  none
+    paper         3                   3                10      3  30 minutes, one seed
+
+Models of eight million parameters take the rate of the one with two million.
 """
 
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -47,11 +51,25 @@ MODELS = (
     "mamba2",
 )
 LARGE = ("bdlru-m4", "hybrid", "attention", "lstm")
-LEARNING_RATES = (4e-3, 8e-3, 1.6e-2)
 MATRIX_RATE = 5  # Muon's learning rate for matrices, as a multiple of the learning rate
-TRIAL, FULL, LONG = 3, 10, 30  # minutes
-SEEDS = 3
 _ROUNDS = 9
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Learning rates to try, and the CPU minutes of trials, runs, and runs of large models."""
+
+    rates: tuple[float, ...]
+    trial: float
+    full: float
+    seeds: int
+    long: float  # 0: no large models
+
+
+PROTOCOLS = {
+    "laptop": Protocol((4e-3, 8e-3), 0.5, 1, 2, 0),
+    "paper": Protocol((4e-3, 8e-3, 1.6e-2), 3, 10, 3, 30),
+}
 
 
 def models() -> dict[str, LMConfig]:
@@ -69,27 +87,32 @@ def models() -> dict[str, LMConfig]:
     return {**small, **large}
 
 
-def cells() -> Iterator[Cell]:
+def cells(scale: str) -> Iterator[Cell]:
     """The trials of all rates, and the long runs at the best rate of models whose trials ended."""
+    protocol = PROTOCOLS[scale]
     seconds = read_times()
     results = {e.id: e.result for e in Ledger(LEDGER).read()[0] if e.result is not None}
     rates = {}
     for name, model in models().items():
         if name in seconds and name.startswith("2m"):
-            trials = [run_of(model, seconds[name], TRIAL, lr, 0) for lr in LEARNING_RATES]
-            yield from (Cell(name, f"{TRIAL} min", f"lr {t.lr:g}", t) for t in trials)
+            trials = [run_of(model, seconds[name], protocol.trial, lr, 0) for lr in protocol.rates]
+            yield from (_cell(name, protocol.trial, f"lr {t.lr:g}", t) for t in trials)
             if all(trial.id in results for trial in trials):
                 best = min(trials, key=lambda trial: results[trial.id]["bits_per_byte"])
                 rates[name] = best.lr
     for name, lr in rates.items():
-        for seed in range(SEEDS):
-            config = run_of(models()[name], seconds[name], FULL, lr, seed)
-            yield Cell(name, f"{FULL} min", "best rate", config)
-    for name in (f"8m-{name}" for name in LARGE):
+        for seed in range(protocol.seeds):
+            config = run_of(models()[name], seconds[name], protocol.full, lr, seed)
+            yield _cell(name, protocol.full, "best rate", config)
+    for name in (f"8m-{name}" for name in LARGE if protocol.long):
         lr = rates.get(name.replace("8m", "2m"))
         if lr is not None and name in seconds:
-            config = run_of(models()[name], seconds[name], LONG, lr, 0)
-            yield Cell(name, f"{LONG} min", "best rate", config)
+            config = run_of(models()[name], seconds[name], protocol.long, lr, 0)
+            yield _cell(name, protocol.long, "best rate", config)
+
+
+def _cell(name: str, minutes: float, recipe: str, config: LMRunConfig) -> Cell:
+    return Cell(name, f"{minutes:g} min", recipe, config)
 
 
 def run_of(model: LMConfig, seconds: float, minutes: float, lr: float, seed: int) -> LMRunConfig:
@@ -124,7 +147,7 @@ def measure_times() -> None:
     runs = {}
     for name, config in models().items():
         model = LanguageModel(config)
-        optimiser = make_optimiser(model, run_of(config, 1.0, 1, LEARNING_RATES[0], 0))
+        optimiser = make_optimiser(model, run_of(config, 1.0, 1, 4e-3, 0))
         runs[name] = model, optimiser
     steps: dict[str, list[float]] = {name: [] for name in runs}
     decoding: dict[str, list[float]] = {name: [] for name in runs}

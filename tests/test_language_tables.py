@@ -37,7 +37,7 @@ def rows_of(table):
 
 
 def test_the_best_rate_of_the_longest_runs_is_shown(ledger, monkeypatch):
-    trials = [cell for cell in load_places(MINUTES) if cell.row == "2m-lstm"][:3]
+    trials = [cell for cell in load_places(MINUTES, "paper") if cell.row == "2m-lstm"][:3]
     assert [cell.column for cell in trials] == ["3 min"] * 3
     for cell, bits in zip(trials, (2.0, 1.5, 1.75), strict=True):
         ledger.append(make_entry(cell.config, result_of(cell.config, bits), None))
@@ -58,10 +58,10 @@ def test_runs_of_ten_minutes_follow_at_the_best_rate(ledger, tmp_path):
     results.mkdir()
     (results / "bench").symlink_to(tmp_path / "bench")
     ledger = Ledger(results / "ledger.jsonl")
-    trials = [cell for cell in load_places(own) if cell.row == "2m-lstm"]
+    trials = [cell for cell in load_places(own, "paper") if cell.row == "2m-lstm"]
     for cell, bits in zip(trials, (2.0, 1.5, 1.75), strict=True):
         ledger.append(make_entry(cell.config, result_of(cell.config, bits), None))
-    long = [cell for cell in load_places(own) if cell.row.endswith("lstm")][3:]
+    long = [cell for cell in load_places(own, "paper") if cell.row.endswith("lstm")][3:]
     assert [(c.row, c.column) for c in long] == [("2m-lstm", "10 min")] * 3 + [
         ("8m-lstm", "30 min")
     ]
@@ -111,4 +111,4 @@ def test_every_cell_has_an_id_of_its_own():
         assert len(set(ids)) == len(ids)
     config = next(iter(load_places(STORIES))).config
     assert replace(config, order="shuffled").id != config.id
-    assert json.loads(config.to_json())["sharpen"] == 1.005
+    assert json.loads(config.to_json())["sharpen"] == 1.004

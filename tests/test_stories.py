@@ -127,7 +127,7 @@ def test_training_stories_form_a_curriculum():
         ("stories:swaps,size=x", "`size` of stories must be a number, got 'x'"),
         ("stories:swaps,start=random", "Unknown start 'random'. Available: fixed, told"),
         ("stories:swaps,chat=1.5", "`chat` must be a probability, got 1.5"),
-        ("stories:swaps,events=0", "at least one event.* got events=0, stories=60000"),
+        ("stories:swaps,events=0", "at least one event.* got events=0, stories=100000"),
     ],
 )
 def test_errors_name_the_option(name, message):

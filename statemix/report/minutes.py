@@ -6,6 +6,7 @@ A model is shown by its longest runs; of trials, that of the best learning rate 
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from statemix.config.fields import POSITIVE
 from statemix.config.lm import LMRunConfig
 from statemix.files.json_files import read_rows
 from statemix.report.tables import markdown_table
-from statemix.sweep import Cell, Entry, Ledger, load_places
+from statemix.sweep import Cell, Entry, Ledger, load_scales
 
 __all__ = ["MINUTES", "minutes_table"]
 
@@ -55,10 +56,10 @@ def minutes_table(experiment: Path, ledger: Path) -> str:
     """A table with one line per model that was timed; those that were not trained have dashes."""
     timings = _read_timings(ledger.parent / "bench" / f"{experiment.stem}.jsonl")
     done = {entry.id: entry for entry in Ledger(ledger).read()[0] if entry.status == "done"}
-    groups: dict[str, dict[tuple[int, float], list[tuple[Cell, Entry]]]] = defaultdict(dict)
-    for cell in load_places(experiment):
+    groups: dict[str, dict[tuple[float, float], list[tuple[Cell, Entry]]]] = defaultdict(dict)
+    for cell in chain.from_iterable(load_scales(experiment).values()):
         if cell.config.id in done:
-            setting = (int(cell.column.split()[0]), cell.config.lr)
+            setting = (float(cell.column.split()[0]), cell.config.lr)
             groups[cell.row].setdefault(setting, []).append((cell, done[cell.config.id]))
     rows = [(name, *_speeds(own), *_quality(groups[name])) for name, own in timings.items()]
     return markdown_table(_COLUMNS, rows)
@@ -77,7 +78,7 @@ def _speeds(timing: _Timing) -> tuple[str, str, str]:
     return f"{timing.parameters:,}", f"{timing.training:,.0f}", f"{timing.decoding:,.0f}"
 
 
-def _quality(settings: dict[tuple[int, float], list[tuple[Cell, Entry]]]) -> tuple[str, ...]:
+def _quality(settings: dict[tuple[float, float], list[tuple[Cell, Entry]]]) -> tuple[str, ...]:
     """Minutes, tokens, rate, number of runs and bits per byte of the longest and best runs."""
     if not settings:
         return ("–",) * 5
@@ -90,7 +91,7 @@ def _quality(settings: dict[tuple[int, float], list[tuple[Cell, Entry]]]) -> tup
     spread = f" ± {statistics.stdev(bits):.4f}" if len(bits) > 1 else ""
     tokens = f"{config.steps * config.tokens / 1e6:.2f}"
     shown = f"{means[setting]:.4f}{spread}"
-    return str(longest), tokens, f"{setting[1]:g}", str(len(bits)), shown
+    return f"{longest:g}", tokens, f"{setting[1]:g}", str(len(bits)), shown
 
 
 def _bits(entry: Entry) -> float:

@@ -22,7 +22,7 @@ from statemix.data.stories.worlds import CHAT, WORLDS, State, World
 __all__ = ["PREFIX", "Story", "StoryConfig", "read_stories", "solve", "training_stories", "write"]
 
 PREFIX = "stories:"
-_LESSONS = ((0.05, 0.0), (0.15, 1 / 8), (0.35, 2 / 8), (0.5, 3 / 8), (0.55, 4 / 8), (0.6, 6 / 8))
+_LESSONS = ((0.06, 0.0), (0.14, 1 / 8), (0.29, 2 / 8), (0.52, 3 / 8), (0.72, 4 / 8), (0.76, 6 / 8))
 _REPEATED = 0.4  # share of the stories that may have fewer events than their lesson allows
 
 
@@ -43,7 +43,7 @@ class StoryConfig:
     reports: float = 0.0
     """Probability of a report after an event in a training story. Reports give the answer away:
     a model that is trained with many learns to look for the last one."""
-    stories: int = 60_000
+    stories: int = 100_000
     """Number of training stories."""
     seed: int = 0
     """Seed of the stories."""
