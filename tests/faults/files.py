@@ -225,4 +225,4 @@ def _judge(target: Target, ended: Ended, same: bool, known: Ended, what: str) ->
     return Outcome("reported, another output" if warned else "accepted, another content")
 
 
-KIND = Kind("files", "mutated files", 300, _run, _prepare, seconds=30, small=range(12))
+KIND = Kind("files", "mutated files", 260, _run, _prepare, seconds=30, small=range(12))
