@@ -2,6 +2,7 @@
 # make test      set up, then run the tests (make test-all: also the slow ones)
 # make test-gpu  set up, then test the GPU kernels without a GPU: in Triton's interpreter, and compiled ahead of time
 # make test-faults  set up, then kill commands, damage files, fill disks, and call everything wrongly
+# make test-sanitize  set up, then call every C++ kernel under AddressSanitizer and UndefinedBehaviourSanitizer
 # make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)
 # make report    set up, then render every table and figure of the paper from results/ into report/
 # make docs      set up, then build the documentation into build/docs/ and run its notebooks
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo report docs test test-all test-gpu test-faults test-versions test-wheel check format wheels workflows bench clean
+.PHONY: demo report docs test test-all test-gpu test-faults test-sanitize test-versions test-wheel check format wheels workflows bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
@@ -43,6 +44,10 @@ test-gpu: $(VENV)/.dev
 # FAULTS=20 runs twenty times as many cases, FAULTS_PART=3/8 an eighth of them; results/faults.json adds the parts up.
 test-faults: $(VENV)/.dev
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults
+
+# Every kernel of the C++ library under AddressSanitizer and UndefinedBehaviourSanitizer.
+test-sanitize: $(VENV)/.dev
+	$(BIN)/python tools/sanitize.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -30,6 +30,14 @@ def test_a_small_part_of_the_suite():
 WAYS = ("fine", "wrong", "dies", "fine", "raises", "hangs", "fine", "wrong")
 
 
+def test_the_page_shows_the_counts_of_the_last_full_run():
+    sys.path.insert(0, str(TESTS.parent / "docs"))
+    import render_faults
+
+    page = render_faults.PAGE.read_text()
+    assert page == render_faults.with_table(page, render_faults.COUNTS.read_text())
+
+
 def act(rng: random.Random, folder: Path) -> Outcome:
     """The case number n does what WAYS[n] says; its number follows from its random numbers."""
     first = rng.random()

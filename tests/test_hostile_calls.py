@@ -6,6 +6,7 @@ import torch
 
 from statemix import (
     BDLRU,
+    NORMALISERS,
     LanguageModel,
     LMConfig,
     block_scan,
@@ -118,6 +119,31 @@ def models():
         "tagger without BOS": Tagger(ModelConfig(width=8, options=SIZES, bos=False), 5, 3),
         "autoencoder": Autoencoder(config, 5, 3, length=5),
     }
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e30])
+@pytest.mark.parametrize("gate", sorted(NORMALISERS))
+@pytest.mark.parametrize("scan", [gated_block_scan, gated_companion_scan])
+def test_numbers_that_are_not_finite_stay_in_their_sequence_and_block(scan, gate, value, unchecked):
+    """The contract of docs/reference/scans.md."""
+    own = (3,) if scan is gated_block_scan else ()
+    gates, v = torch.randn(2, 9, 4, *own, 4), torch.randn(2, 9, 4, *own)
+
+    def run(hostile):
+        leaves = [gates.clone(), v.clone()]
+        if hostile:
+            leaves[0].view(2, 9, 4, -1)[1, 5, 2, 0] = leaves[1].view(2, 9, 4, -1)[1, 3, 2, 0] = (
+                value
+            )
+        leaves = [x.requires_grad_() for x in leaves]
+        h, final = scan(*leaves, gate=gate)
+        return h, final, *torch.autograd.grad(h.sum() + final.sum(), leaves)
+
+    for x, y in zip(run(hostile=True), run(hostile=False), strict=True):
+        axis = x.dim() - y.dim() + (2 if x.shape[:3] == (2, 9, 4) else 1)
+        assert torch.equal(x[0], y[0])
+        others = torch.tensor([0, 1, 3])
+        assert torch.equal(x.index_select(axis, others), y.index_select(axis, others))
 
 
 @pytest.mark.parametrize("name", models())

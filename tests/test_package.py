@@ -55,7 +55,14 @@ def test_an_unknown_command_lists_the_commands(capsys):
 def test_info(capsys):
     main(["info"])
     printed = capsys.readouterr().out
-    for word in ("torch", torch.__version__, "gated_block_scan", "intra-op threads", "CPU library"):
+    for word in (
+        "torch",
+        torch.__version__,
+        "gated_block_scan",
+        "intra-op threads",
+        "CPU library",
+        "m up to 32",
+    ):
         assert word in printed
 
 

@@ -15,11 +15,12 @@ from statemix import BDLRU, HLRU, gated_block_scan, gated_companion_scan
 __all__ = ["KIND"]
 
 
-def _work(rng: random.Random) -> tuple[str, Callable[[], list[Tensor]]]:
+def _work(rng: random.Random, *, layers: bool) -> tuple[str, Callable[[], list[Tensor]]]:
     """A scan or a layer, with its gradients."""
     m, n, T = rng.choice((1, 2, 3, 4, 5, 8)), rng.choice((5, 16, 64)), rng.choice((13, 64, 300))
     generator = torch.Generator().manual_seed(rng.getrandbits(32))
-    name = rng.choice(("gated_block_scan", "gated_companion_scan", "BDLRU", "HLRU"))
+    names = ("gated_block_scan", "gated_companion_scan", *(("BDLRU", "HLRU") if layers else ()))
+    name = rng.choice(names)
     if name in ("BDLRU", "HLRU"):
         torch.manual_seed(rng.getrandbits(32))
         layer = {"BDLRU": BDLRU, "HLRU": HLRU}[name](24, n, m)
@@ -97,7 +98,8 @@ _WAYS = {
 
 def _case(rng: random.Random, folder: Path) -> Outcome:
     way = rng.choice(sorted(_WAYS))
-    what, work = _work(rng)
+    # Torch's own products of matrices may round differently with other numbers of threads.
+    what, work = _work(rng, layers=_WAYS[way] is not _with_threads)
     if _WAYS[way](work, work()):
         return Outcome(f"{way}: same bits")
     return Outcome("different", f"{what}, {way}: other bits")

@@ -60,7 +60,8 @@ def describe() -> str:
     library = find_library()
     if isinstance(library, Missing):
         return library.reason
-    return f"{library.path.name}, instruction set {library.instruction_set}, {library.threads}"
+    facts = (library.path.name, f"instruction set {library.instruction_set}", library.threads)
+    return ", ".join((*facts, f"m up to {library.max_size}"))
 
 
 def _do_without(missing: Missing) -> None:
