@@ -23,21 +23,23 @@ struct Block {
   // For small tiles, one direction in memory helps the prefetcher more than ascending groups do.
   static constexpr bool DESCEND = M > 0 && M <= 5;
   // The rows of larger blocks stay a loop; unrolled, they would not fit in the instruction cache.
-  static constexpr bool UNROLL = M > 0 && M <= 8;
+  static constexpr bool UNROLL = M > 0 && M <= (WIDTH == 2 ? 5 : 8);
 
   static int outputs(int m) { return m; }
 
-  STATEMIX_INLINE void forward(int32_t gate, int m, int rows, Tile x, V* h) {
+  STATEMIX_INLINE void forward(int32_t gate, int m, int rows, Tile x, V* h, const Ahead& ahead) {
     V next[STATES];
+    ahead.all(rows);
     for (int i = 0; i < rows; ++i) {
-      const U* g = x.gates + i * x.step;
+      ahead.row(i);
+      const Source g = x.gates.from(i * x.step);
       const V driver = x.drivers[i * x.driver_step];
       // The input is added last: it is often the largest term, and rounding errors scale with the
       // partial sums.
       if (KIND == Kind::softmax || KIND == Kind::odds) {
         V e[GATES], Z;
         numerators(g, m, e, &Z);
-        next[i] = (dot(m, (const U*)e, h) + e[m] * driver) / Z;
+        next[i] = (dot(m, e, h) + e[m] * driver) / Z;
       } else if (KIND == Kind::hardmax) {
         next[i] = chosen_entry(g, m, h, driver);
       } else if (KIND == Kind::given) {
@@ -45,7 +47,7 @@ struct Block {
       } else {
         V w[GATES];
         row_weights(gate, g, m + 1, w, nullptr, nullptr);
-        next[i] = dot(m, (const U*)w, h) + w[m] * driver;
+        next[i] = dot(m, w, h) + w[m] * driver;
       }
     }
     for (int i = 0; i < m; ++i) h[i] = next[i];
@@ -53,19 +55,21 @@ struct Block {
 
   // Writes the gradient of the state before the step to k.
   STATEMIX_INLINE void backward(int32_t gate, int m, int rows, Tile x, const U* previous,
-                                const U* h, const V* lambda, V* k, TileOut d) {
+                                const U* h, const V* lambda, V* k, TileOut d, const Ahead& ahead) {
     VI nan{};
+    ahead.all(rows);
     for (int j = 0; j < m; ++j) k[j] = V{};
     for (int i = 0; i < rows; ++i) {
-      const U* g = x.gates + i * x.step;
-      U* dg = d.gates + i * d.step;
+      ahead.row(i);
+      const Source g = x.gates.from(i * x.step);
+      const Sink dg = d.gates.from(i * d.step);
       const V l = lambda[i], driver = x.drivers[i * x.driver_step];
       if (KIND == Kind::given) {
         for (int j = 0; j < m; ++j) {
           k[j] += g[j] * l;
-          dg[j] = l * previous[j];
+          dg.put(j, l * previous[j]);
         }
-        d.drivers[i * d.driver_step] = l;
+        d.drivers.put(i * d.driver_step, l);
       } else if (KIND == Kind::softmax || KIND == Kind::odds) {
         V e[GATES], Z;
         numerators(g, m, e, &Z);
@@ -73,26 +77,26 @@ struct Block {
         for (int j = 0; j < m; ++j) {
           const V p = e[j] * scaled;
           k[j] += p;
-          dg[j] = p * (previous[j] - h_i);
+          dg.put(j, p * (previous[j] - h_i));
         }
         const V p = e[m] * scaled;
-        if (KIND == Kind::softmax) dg[m] = p * (driver - h_i);
-        d.drivers[i * d.driver_step] = p;
+        if (KIND == Kind::softmax) dg.put(m, p * (driver - h_i));
+        d.drivers.put(i * d.driver_step, p);
       } else if (KIND == Kind::hardmax) {
         V du[GATES];
         const VI bad = hardmax_gradients(g, m, previous, driver, l, dg, du);
         for (int j = 0; j < m; ++j) k[j] += du[j];
-        d.drivers[i * d.driver_step] = (V)((VI)du[m] | bad);
+        d.drivers.put(i * d.driver_step, (V)((VI)du[m] | bad));
         nan |= bad;
       } else {
         V w[GATES], q[GATES], s[GATES];
         row_weights(gate, g, m + 1, w, q, s);
         for (int j = 0; j < m; ++j) {
           k[j] += w[j] * l;
-          dg[j] = q[j] * l * (previous[j] - s[j] * h[i]);
+          dg.put(j, q[j] * l * (previous[j] - s[j] * h[i]));
         }
-        dg[m] = q[m] * l * (driver - s[m] * h[i]);
-        d.drivers[i * d.driver_step] = w[m] * l;
+        dg.put(m, q[m] * l * (driver - s[m] * h[i]));
+        d.drivers.put(i * d.driver_step, w[m] * l);
       }
     }
     if (KIND == Kind::hardmax)
@@ -100,11 +104,12 @@ struct Block {
   }
 
  private:
-  STATEMIX_INLINE void numerators(const U* g, int m, V* e, V* Z) {
+  STATEMIX_INLINE void numerators(const Source& g, int m, V* e, V* Z) {
     KIND == Kind::odds ? odds_numerators(g, m, e, Z) : softmax_numerators(g, m + 1, e, Z);
   }
 
-  STATEMIX_INLINE V dot(int m, const U* w, const V* h) {
+  template <class Weights>
+  STATEMIX_INLINE V dot(int m, const Weights& w, const V* h) {
     V sum = w[0] * h[0];
     for (int j = 1; j < m; ++j) sum += w[j] * h[j];
     return sum;

@@ -27,38 +27,43 @@ struct Companion {
 
   static int outputs(int) { return 1; }
 
-  STATEMIX_INLINE void forward(int32_t gate, int m, int, Tile x, V* s) {
+  STATEMIX_INLINE void forward(int32_t gate, int m, int, Tile x, V* s, const Ahead& ahead) {
+    ahead.all(1);
+    ahead.row(0);
     const V h = output(gate, m, x, s);
     for (int j = m - 1; j > 0; --j) s[j] = s[j - 1];
     s[0] = h;
   }
 
   STATEMIX_INLINE void backward(int32_t gate, int m, int, Tile x, const U* previous,
-                                const U* h, const V* lambda, V* k, TileOut d) {
+                                const U* h, const V* lambda, V* k, TileOut d,
+                                const Ahead& ahead) {
+    ahead.all(1);
+    ahead.row(0);
     const V l = lambda[0];
     if (KIND == Kind::hardmax) {
       V du[GATES];
       const VI nan = hardmax_gradients(x.gates, m, previous, x.drivers[0], l, d.gates, du);
       for (int j = 0; j < m; ++j)
         k[j] = (V)((VI)(du[j] + (j + 1 < m ? lambda[j + 1] : V{})) | nan);
-      d.drivers[0] = (V)((VI)du[m] | nan);
+      d.drivers.put(0, (V)((VI)du[m] | nan));
       return;
     }
     V w[GATES], q[GATES], s[GATES];
     weights(gate, m, x.gates, w, q, s);
     for (int j = 0; j < m; ++j) k[j] = w[j] * l + (j + 1 < m ? lambda[j + 1] : V{});
     if (KIND == Kind::given) {
-      for (int j = 0; j < m; ++j) d.gates[j] = l * previous[j];
-      d.drivers[0] = l;
+      for (int j = 0; j < m; ++j) d.gates.put(j, l * previous[j]);
+      d.drivers.put(0, l);
       return;
     }
     const V driver = x.drivers[0], h_0 = h[0];
     for (int j = 0; j < m; ++j)
-      d.gates[j] = EXPONENTIAL ? w[j] * l * (previous[j] - h_0)
-                               : q[j] * l * (previous[j] - s[j] * h_0);
+      d.gates.put(j, EXPONENTIAL ? w[j] * l * (previous[j] - h_0)
+                               : q[j] * l * (previous[j] - s[j] * h_0));
     if (KIND != Kind::odds)
-      d.gates[m] = EXPONENTIAL ? w[m] * l * (driver - h_0) : q[m] * l * (driver - s[m] * h_0);
-    d.drivers[0] = w[m] * l;
+      d.gates.put(m, EXPONENTIAL ? w[m] * l * (driver - h_0) : q[m] * l * (driver - s[m] * h_0));
+    d.drivers.put(0, w[m] * l);
   }
 
  private:
@@ -71,7 +76,7 @@ struct Companion {
     return h + (KIND == Kind::given ? (V)x.drivers[0] : w[m] * x.drivers[0]);
   }
 
-  STATEMIX_INLINE void weights(int32_t gate, int m, const U* g, V* w, V* q, V* s) {
+  STATEMIX_INLINE void weights(int32_t gate, int m, const Source& g, V* w, V* q, V* s) {
     if (KIND == Kind::given)
       for (int j = 0; j < m; ++j) w[j] = g[j];
     if (EXPONENTIAL) {

@@ -2,10 +2,6 @@
 // vectors, RMS norm, the gated activation of an MLP and its gradient, and cross-entropy. With AVX-512,
 // vectors have sixteen lanes.
 
-#if defined(__AVX512F__)
-#define STATEMIX_LANES 16
-#endif
-
 #include <cmath>
 
 #include "dense.hpp"

@@ -35,23 +35,23 @@ STATEMIX_INLINE void exponentials_and_sum(V* e, int c, V* Z) {
 }
 
 // The largest of c gates. A NaN may be lost, but not in the differences of gates from the result.
-STATEMIX_INLINE V largest(const U* g, int c) {
+STATEMIX_INLINE V largest(const Source& g, int c) {
   V top = g[0];
   for (int j = 1; j < c; ++j) top = larger(top, g[j]);
   return top;
 }
 
 // e_j = exp(g_j − top), with top = max(g), and their sum Z.
-STATEMIX_INLINE void softmax_numerators(const U* g, int c, V top, V* e, V* Z) {
+STATEMIX_INLINE void softmax_numerators(const Source& g, int c, V top, V* e, V* Z) {
   for (int j = 0; j < c; ++j) e[j] = g[j] - top;
   exponentials_and_sum(e, c, Z);
 }
-STATEMIX_INLINE void softmax_numerators(const U* g, int c, V* e, V* Z) {
+STATEMIX_INLINE void softmax_numerators(const Source& g, int c, V* e, V* Z) {
   softmax_numerators(g, c, largest(g, c), e, Z);
 }
 
 // The same for m stored gates and the input gate, which comes last, is zero and is not stored.
-STATEMIX_INLINE void odds_numerators(const U* g, int m, V* e, V* Z) {
+STATEMIX_INLINE void odds_numerators(const Source& g, int m, V* e, V* Z) {
   V top{};
   for (int j = 0; j < m; ++j) top = larger(top, g[j]);
   for (int j = 0; j < m; ++j) e[j] = g[j] - top;
@@ -61,7 +61,7 @@ STATEMIX_INLINE void odds_numerators(const U* g, int m, V* e, V* Z) {
 
 // Hardmax: the entry of (u_0 .. u_{m-1}, v) with the largest gate, the first among equals. NaN if
 // the softmax of the gates is NaN. Entries that are not chosen have no effect, even if NaN.
-STATEMIX_INLINE V chosen_entry(const U* g, int m, const V* u, V v) {
+STATEMIX_INLINE V chosen_entry(const Source& g, int m, const V* u, V v) {
   const V top = largest(g, m + 1);
   V chosen = v, below = g[m] - top;  // the sum of g_j − top, which preserves NaN
   for (int j = m - 1; j >= 0; --j) {
@@ -73,7 +73,8 @@ STATEMIX_INLINE V chosen_entry(const U* g, int m, const V* u, V v) {
 
 // The gradients of hardmax: dg_j = w_j λ (u_j − Σ_l w_l u_l) with the softmax w, and du_j, which is
 // λ for the chosen entry and zero for others. Returns a mask of lanes where the softmax is NaN.
-STATEMIX_INLINE VI hardmax_gradients(const U* g, int m, const U* u, V v, V lambda, U* dg, V* du) {
+STATEMIX_INLINE VI hardmax_gradients(const Source& g, int m, const U* u, V v, V lambda,
+                                     const Sink& dg, V* du) {
   const V top = largest(g, m + 1);
   V e[STATEMIX_MAX_SIZE + 1], Z;
   softmax_numerators(g, m + 1, top, e, &Z);
@@ -85,10 +86,10 @@ STATEMIX_INLINE VI hardmax_gradients(const U* g, int m, const U* u, V v, V lambd
     const VI is_top = g[j] == top;
     du[j] = zero_unless(is_top, lambda);
     lambda = zero_unless(~is_top, lambda);  // no later entry can be the first
-    dg[j] = e[j] * (u[j] * scaled - y);
+    dg.put(j, e[j] * (u[j] * scaled - y));
   }
   du[m] = lambda;
-  dg[m] = e[m] * (v * scaled - y);
+  dg.put(m, e[m] * (v * scaled - y));
   return Z != Z;
 }
 
@@ -114,7 +115,7 @@ STATEMIX_INLINE void signed_function(int32_t gate, V g, V* f, V* slope) {
 // The weights of a row for any gate function except softmax and hardmax, and q and s unless they
 // are null. Dividing by Z, instead of multiplying by its reciprocal, gives exactly one if a single
 // gate is nonzero, so permutations are exact.
-__attribute__((noinline)) static void row_weights(int32_t gate, const U* g, int c, V* w, V* q,
+__attribute__((noinline)) static void row_weights(int32_t gate, const Source& g, int c, V* w, V* q,
                                                   V* s) {
   V total{};
   switch (gate) {

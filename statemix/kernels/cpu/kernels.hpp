@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include "lanes.hpp"
 #include "scan.hpp"
 
 namespace statemix {
@@ -17,11 +16,12 @@ struct Span {
   int64_t at(int64_t step) const { return reverse ? stop - 1 - step : start + step; }
 };
 
+// Scans work on `last_group - first_group` groups of eight blocks.
 struct Functions {
   void (*forward)(const statemix_scan&, int64_t sequence, Span, int64_t first_group,
-                  int64_t last_group, V* scratch);
+                  int64_t last_group, void* scratch);
   void (*backward)(const statemix_scan_gradient&, int64_t sequence, Span, int64_t first_group,
-                   int64_t last_group, V* scratch);
+                   int64_t last_group, void* scratch);
   void (*move)(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps);
 };
 

@@ -56,6 +56,11 @@ Dense choose_dense() {
   return dense_generic();
 }
 
+constexpr int64_t GROUP = 8;          // blocks
+constexpr size_t WIDEST_VECTOR = 64;  // bytes
+
+int64_t groups_of(int64_t n) { return (n + GROUP - 1) / GROUP; }
+
 // Below this number of entries in X, a second thread costs more time than it saves.
 constexpr int64_t SERIAL_SIZE = 1 << 15;
 
@@ -66,7 +71,7 @@ struct Parts {
 };
 
 Parts divide(const statemix_scan& a, bool block) {
-  Parts parts{(a.n + LANES - 1) / LANES, 1, 1};
+  Parts parts{groups_of(a.n), 1, 1};
   const int64_t size = a.B * a.T * a.n * (a.m + 1) * (block ? a.m : 1);
   if (size < SERIAL_SIZE || a.threads < 2 || a.S == 0) return parts;
   parts.threads = a.threads;
@@ -75,10 +80,10 @@ Parts divide(const statemix_scan& a, bool block) {
   return parts;
 }
 
-// Number of scratch vectors of a task: states and their gradients for all groups, X and dX for one,
-// and one of the two in bfloat16's order.
-int64_t scratch_size(const statemix_scan& a, bool block, int64_t groups) {
-  return 2 * groups * a.m + 3 * (int64_t)(block ? a.m : 1) * (a.m + 2) + 1;
+// Bytes of scratch memory of a task: vectors for states and their gradients of all groups, X and dX
+// of one, and one of the two in bfloat16's order.
+size_t scratch_size(const statemix_scan& a, bool block, int64_t groups) {
+  return WIDEST_VECTOR * (2 * groups * a.m + 3 * (int64_t)(block ? a.m : 1) * (a.m + 2) + 1);
 }
 
 // The positions of the real steps of all sequences, concatenated, in the order of the scan.
@@ -103,10 +108,12 @@ struct RealSteps {
   }
 };
 
-// Calls `function` with ranges that cover 0 .. count − 1.
+constexpr int64_t PART = 16;
+
+// Calls `function` with ranges that cover 0 .. count − 1, and start at multiples of PART.
 template <class Function>
 void in_parts(int64_t count, int threads, Function function) {
-  const int64_t size = (count + threads - 1) / threads, part = (size + LANES - 1) / LANES * LANES;
+  const int64_t size = (count + threads - 1) / threads, part = (size + PART - 1) / PART * PART;
   std::atomic<int64_t> next{0};
   const auto work = [&] {
     for (int64_t first = next++ * part; first < count; first = next++ * part)
@@ -121,7 +128,7 @@ template <class Arguments, class Function>
 int run(const statemix_scan& a, const Arguments& arguments, bool block, Function function) {
   const Parts parts = divide(a, block);
   const int64_t together = a.rows ? a.S : 1, tasks = a.S / together * parts.chunks;
-  const size_t bytes = sizeof(V) * scratch_size(a, block, parts.groups);
+  const size_t bytes = scratch_size(a, block, parts.groups);
   const RealSteps real(a);
   std::atomic<int64_t> next{0};
   std::atomic<int> failed{0};
@@ -135,7 +142,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
       const int64_t first = task / parts.chunks * together, chunk = task % parts.chunks;
       for (int64_t s = first; s < first + together; ++s)
         function(arguments, s, real.span(a, s), parts.groups * chunk / parts.chunks,
-                 parts.groups * (chunk + 1) / parts.chunks, (V*)memory);
+                 parts.groups * (chunk + 1) / parts.chunks, memory);
     }
     std::free(memory);
   };
@@ -178,13 +185,14 @@ STATEMIX_EXPORT int statemix_decode(const statemix_step* a, int block) {
   const int64_t widest = gates + 2 * rows > 2 * a->inner ? gates + 2 * rows : 2 * a->inner;
   const statemix_scan sizes{1, 1, a->n, 1, a->m, a->gate, 0, 1, 0, 0, nullptr, nullptr, nullptr,
                             nullptr, nullptr, nullptr, nullptr, nullptr};
-  const int64_t vectors = scratch_size(sizes, block != 0, (a->n + LANES - 1) / LANES);
-  std::unique_ptr<V[], void (*)(void*)> memory(nullptr, std::free);
+  const int64_t groups = groups_of(a->n);
+  const size_t scratch = scratch_size(sizes, block != 0, groups);
+  std::unique_ptr<char, void (*)(void*)> memory(nullptr, std::free);
   void* start = nullptr;
-  const size_t bytes = sizeof(V) * vectors + sizeof(float) * a->B * (a->d + widest);
+  const size_t bytes = scratch + sizeof(float) * a->B * (a->d + widest);
   if (posix_memalign(&start, 64, bytes) != 0) return 1;
-  memory.reset((V*)start);
-  float* z = (float*)(memory.get() + vectors);  // (B, d): normalised inputs
+  memory.reset((char*)start);
+  float* z = (float*)(memory.get() + scratch);  // (B, d): normalised inputs
   float* g = z + a->B * a->d;                   // (B, gates)
   float* v = g + a->B * gates;                  // (B, rows)
   float* h = v + a->B * rows;                   // (B, rows)
@@ -195,8 +203,7 @@ STATEMIX_EXPORT int statemix_decode(const statemix_step* a, int block) {
   const statemix_scan scan{a->B, 1, a->n, a->B, a->m, a->gate, 0, 1, 0, 0, nullptr, nullptr,
                            nullptr, g, v, a->h0, h, a->h};
   for (int64_t b = 0; b < a->B; ++b)
-    scan_step(scan, b, Span{b, b + 1, false, nullptr, 0}, 0, (a->n + LANES - 1) / LANES,
-              memory.get());
+    scan_step(scan, b, Span{b, b + 1, false, nullptr, 0}, 0, groups, start);
   f.multiply(a->W_o, nullptr, a->h, a->y, a->B, a->d, states);
   if (!a->norm) return 0;
   for (int64_t i = 0; i < a->B * a->d; ++i) a->y[i] += a->x[i];
