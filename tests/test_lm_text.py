@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
-from texts import small_files
+from texts import little_data, small_files
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from statemix.cli import main
@@ -20,6 +20,7 @@ from statemix.lm.generate import Sampling, choose, generate_tokens
 from statemix.lm.measure import flops_per_token
 from statemix.lm.text import read_held_out, read_text
 from statemix.models import LanguageModel, LMConfig, count_parameters, find_preset
+from statemix.models.presets import RECOMMENDED
 
 TEXT = "the cat sat on the mat, the dog ate the cat's hat; and that was that. " * 6
 CONFIG = LMConfig(300, 16, 2, "bdlru", {"n_blocks": 4, "block_size": 2})
@@ -513,6 +514,26 @@ def test_presets_are_listed_with_their_sizes(capsys):
     printed = capsys.readouterr().out
     for word in ("212m-bdlru-m4", "211,875,360", "2m-mamba2", "n_blocks=302"):
         assert word in printed
+
+
+def test_the_recommended_model_trains_with_the_printed_command(capsys, tmp_path, monkeypatch):
+    main(["lm", "presets"])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (command,) = (line for line in lines if line.startswith("statemix lm train data/sotu"))
+    options = command.split()[4:]
+    assert options[options.index("--preset") + 1] == RECOMMENDED
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "sotu").symlink_to(little_data(tmp_path / "text").directory)
+    monkeypatch.chdir(tmp_path)
+    quick = ["--length", "8", "--batch", "1", "--minutes", "0.001", "--out", "run"]
+    main(["lm", "train", "data/sotu", *options, *quick])
+    trained = load_model(tmp_path / "run" / "final").model.config
+    preset = find_preset(RECOMMENDED)
+    assert (trained.mixer, trained.options, trained.width) == (
+        preset.mixer,
+        preset.options,
+        preset.width,
+    )
 
 
 def test_info_lists_the_layers_of_a_model(directory, capsys):

@@ -6,6 +6,8 @@
               parameter counts match within one percent
     180k-*    trains on a CPU in seconds: width 48, 2 layers, vocabulary 1,024
 
+For a first model, `RECOMMENDED` has the lowest perplexity after the same tokens of the 2m-* presets
+in experiments/lm_small.py, and the most tokens per second in experiments/equal_minutes.py.
 A preset is an `LMConfig`, which `replace(find_preset("2m-bdlru-m4"), vocab=4096)` adapts.
 """
 
@@ -15,7 +17,9 @@ from typing import Any
 from statemix.config.model import LMConfig
 from statemix.ops.check import check_choice
 
-__all__ = ["PRESETS", "find_preset"]
+__all__ = ["PRESETS", "RECOMMENDED", "find_preset"]
+
+RECOMMENDED = "2m-bdlru-m2"
 
 
 def block_mixers(sizes: Iterable[tuple[int, int]]) -> dict[str, dict[str, Any]]:

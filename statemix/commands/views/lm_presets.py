@@ -14,9 +14,15 @@ from statemix.layers.baselines import Attention
 from statemix.lm.measure import flops_per_token
 from statemix.lm.saved import load_model
 from statemix.models.lm import LanguageModel
-from statemix.models.presets import PRESETS, find_preset
+from statemix.models.presets import PRESETS, RECOMMENDED, find_preset
 
 __all__ = ["print_info", "print_presets"]
+
+_FIRST_MODEL = (
+    "statemix lm prepare sotu --vocab 1024",
+    f"statemix lm train data/sotu --preset {RECOMMENDED} "
+    "--lr 8e-3 --matrix-lr 0.04 --warmup 0.1 --minutes 10",
+)
 
 
 def print_presets(length: int) -> None:
@@ -37,6 +43,9 @@ def print_presets(length: int) -> None:
         )
         console.print(table)
     say(f"MFLOPs: millions per token in training, forward and backward, at length {length}")
+    say(f"recommended for a first model: {RECOMMENDED}, in ten minutes of one core:")
+    for command in _FIRST_MODEL:
+        say(f"  {command}")
 
 
 def measure_sizes(config: LMConfig, length: int) -> tuple[int, int, int]:
