@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from gpu_aot import ABSENT, Kernel, Resources, measure
 
+from statemix.kernels.calls import Recurrence
+from statemix.kernels.gpu.plan import MAX_SIZE
+
 if os.environ.get("TRITON_INTERPRET") == "1":
     raise RuntimeError(
         "Run these tests with `make test-gpu`: the compiler needs TRITON_INTERPRET unset."
@@ -93,6 +96,13 @@ def test_within_budget(kernel):
     assert found.instructions <= budget.instructions, (
         f"{kernel}: {found.instructions} instructions per gate, {budget.instructions} before"
     )
+
+
+@pytest.mark.parametrize("sweep", LIMITS)
+def test_the_largest_blocks_need_no_spills(sweep):
+    """With m = 64 they spilled; companion scans end at 16, which the budget has."""
+    assert measure(Kernel(sweep, True, MAX_SIZE[Recurrence.BLOCK], "sm_80")).spills == 0
+    assert MAX_SIZE[Recurrence.COMPANION] == max(SIZES)
 
 
 @pytest.mark.parametrize("sweep", LIMITS)

@@ -8,6 +8,7 @@ a single case, and show what it prints.
 import argparse
 import os
 import sys
+from pathlib import Path
 
 import torch
 
@@ -25,6 +26,7 @@ def main() -> None:
     parser.add_argument("--case", type=int)
     parser.add_argument("--seed", type=int, default=_SEED)
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--out", type=Path, default=results.FILE, help="where parts add up")
     parser.add_argument("--small", action="store_true", help="the cases of `make test`")
     options = parser.parse_args()
     scale = int(os.environ.get("FAULTS", "1"))
@@ -42,23 +44,23 @@ def main() -> None:
             print(describe(kind, tally), *tally.failures, sep="\n")
             failed += len(tally.failures)
         else:
-            failed += _run(kind, scale, options.seed, options.jobs)
+            failed += _run(kind, scale, options.seed, options.jobs, options.out)
     sys.exit(failed > 0)
 
 
-def _run(kind: Kind, scale: int, seed: int, jobs: int) -> int:
+def _run(kind: Kind, scale: int, seed: int, jobs: int, out: Path) -> int:
     """Run a kind, or a part of it; return the number of failures."""
     text = os.environ.get("FAULTS_PART", "")
     part, parts = map(int, text.split("/")) if text else (1, 1)
-    if text and results.finished(results.load(), kind.name, part, parts, scale, seed):
-        print(f"{kind.title}: part {text} is in {results.FILE}")
+    if text and results.finished(results.load(out), kind.name, part, parts, scale, seed):
+        print(f"{kind.title}: part {text} is in {out}")
         return 0
     numbers = range(part - 1, kind.cases * scale, parts)
     tally = run_kind(kind, numbers, seed=seed, jobs=jobs)
     print(describe(kind, tally), *tally.failures, sep="\n", flush=True)
     if text:
         place = (part, parts)
-        results.add(results.FILE, results.part_of(kind.name, place, scale, seed, tally, commit()))
+        results.add(out, results.part_of(kind.name, place, scale, seed, tally, commit()))
     return len(tally.failures)
 
 

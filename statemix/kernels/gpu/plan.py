@@ -14,7 +14,8 @@ __all__ = ["MAX_SIZE", "SHORTEST", "SUPPORTED_GATES", "Plan", "make_plan", "next
 
 # The gate functions in `kernels/gpu/gates.py`; None for scans of coefficients.
 SUPPORTED_GATES = {None, "softmax", "hardmax", "sigmoid", "relu", "tanh", "linear", "silu", "none"}
-MAX_SIZE = 32  # the largest m: with 64, kernels spill registers and take minutes to compile
+# The largest m: with larger ones, kernels spill registers, or take many minutes to compile.
+MAX_SIZE = {Recurrence.BLOCK: 32, Recurrence.COMPANION: 16}
 FLIGHT = 12  # row entries that a lane reads at once, so that the warps hide the memory latency
 SHORTEST = 64  # the minimum number of steps in a chunk
 # Channels per multiprocessor, for each m, from which full sequences are faster than chunks.

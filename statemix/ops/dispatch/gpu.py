@@ -93,8 +93,10 @@ def supports(call: ScanCall, way: str) -> bool:
     if call.gate not in SUPPORTED_GATES:
         _warn_once(f"GPU kernels do not have the gate function {call.gate!r}")
         return False
-    if call.m > MAX_SIZE:
-        _warn_once(f"GPU kernels go up to m = {MAX_SIZE}, got m = {call.m}")
+    largest = MAX_SIZE[call.recurrence]
+    if call.m > largest:
+        kind = f"{call.recurrence.value} scans"
+        _warn_once(f"GPU kernels of {kind} go up to m = {largest}, got m = {call.m}")
         return False
     if reason := unavailable():
         if reason != f"switched off by {SWITCH}=off":
@@ -251,4 +253,5 @@ def describe() -> str:
     checked = f"{len(VERDICTS)} kernels checked, {len(failed)} failed"
     checked += f": {'; '.join(failed)}" if failed else ""
     checked = checked if VERDICTS else "kernels are checked on first use"
-    return f"Triton {_triton_version()}, m up to {MAX_SIZE}; {checked}"
+    sizes = ", ".join(f"{kind.value} scans m up to {m}" for kind, m in MAX_SIZE.items())
+    return f"Triton {_triton_version()}, {sizes}; {checked}"
