@@ -23,6 +23,7 @@ from statemix.ops.dispatch.linear import choices
 
 __all__ = ["Contest", "Row", "append", "check_writable", "hold"]
 
+_SHORTEST = 1e-9  # seconds; a tiny reference may take less than the clock shows
 _SLOW = 1.0  # entrants slower than this, in seconds, run fewer rounds
 _ROUNDS_WHEN_SLOW = 3
 _CALLS = 10  # of an entrant between two GPU events
@@ -105,7 +106,7 @@ def hold(contest: Contest, rounds: int) -> list[Row]:
                 if round_ and statistics.median(times[name]) < _SLOW:
                     entrant()  # untimed, as in a training loop: the pause let threads sleep
                 times[name].append(_seconds(entrant, contest))
-    reference = statistics.median(times[contest.reference])
+    reference = max(statistics.median(times[contest.reference]), _SHORTEST)
     return [
         Row(
             part=contest.part,

@@ -95,8 +95,8 @@ def supports(call: ScanCall, way: str) -> bool:
         return False
     largest = MAX_SIZE[call.recurrence]
     if call.m > largest:
-        kind = f"{call.recurrence.value} scans"
-        _warn_once(f"GPU kernels of {kind} go up to m = {largest}, got m = {call.m}")
+        name = call.recurrence.value
+        _warn_once(f"GPU kernels of {name} scans go up to m = {largest}, got m = {call.m}")
         return False
     if reason := unavailable():
         if reason != f"switched off by {SWITCH}=off":
