@@ -124,7 +124,7 @@ def check_wheel(wheel: Path) -> None:
     require(found == expected, f"{wheel.name} must contain {expected}, got {found}")
     needed = {
         "statemix/experiments/table_groups.py",
-        "statemix/examples/models/s5/certificate.json",
+        "statemix/examples/models/mod_arith/certificate.json",
     }
     missing = needed.difference(names)
     require(not missing, f"{wheel.name} must contain {sorted(missing)}")

@@ -40,7 +40,7 @@ Functions by_kind(int32_t gate) {
   if (gate == STATEMIX_SOFTMAX) return functions<Scan, M, Kind::softmax>();
   if (gate == STATEMIX_ODDS) return functions<Scan, M, Kind::odds>();
   if (gate == STATEMIX_HARDMAX) return functions<Scan, M, Kind::hardmax>();
-  return functions<Scan, M, Kind::other>();
+  return functions<Scan, M == 1 ? 1 : 0, Kind::other>();  // rarer, and most of its time is row_weights
 }
 
 template <template <int, Kind> class Scan>
@@ -53,7 +53,6 @@ Functions by_size([[maybe_unused]] int32_t m, int32_t gate) {
     case 4: return by_kind<Scan, 4>(gate);
     case 5: return by_kind<Scan, 5>(gate);
     case 6: return by_kind<Scan, 6>(gate);
-    case 7: return by_kind<Scan, 7>(gate);
     case 8: return by_kind<Scan, 8>(gate);
     case 16: return by_kind<Scan, 16>(gate);
     default: break;
