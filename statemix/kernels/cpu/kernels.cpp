@@ -40,7 +40,7 @@ Functions by_kind(int32_t gate) {
   if (gate == STATEMIX_SOFTMAX) return functions<Scan, M, Kind::softmax>();
   if (gate == STATEMIX_ODDS) return functions<Scan, M, Kind::odds>();
   if (gate == STATEMIX_HARDMAX) return functions<Scan, M, Kind::hardmax>();
-  return functions<Scan, M == 1 ? 1 : 0, Kind::other>();  // rarer, and most of its time is row_weights
+  return functions<Scan, M <= 4 ? M : 0, Kind::other>();  // for size: row_weights takes most of its time
 }
 
 template <template <int, Kind> class Scan>
