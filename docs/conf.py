@@ -37,6 +37,8 @@ nb_merge_streams = True
 
 html_theme = "furo"
 html_title = f"statemix {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False
