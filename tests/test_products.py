@@ -184,3 +184,21 @@ def test_the_loss_under_autocast(library, dtype):
     for ours, truth in zip((loss, *gradients), (exact, *expected), strict=True):
         assert ours.dtype == torch.float32
         assert (ours - truth).norm() < tolerance * truth.norm()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_onednn_never_sees_a_second_factor_with_gaps(monkeypatch, transposed):
+    """It would compute the product in a reference implementation."""
+    seen = []
+    original = torch.ops.mkldnn._linear_pointwise.default
+
+    def spy(x, weight, *others):
+        seen.append(weight.is_contiguous() or weight.t().is_contiguous())
+        return original(x, weight, *others)
+
+    monkeypatch.setattr(torch.ops.mkldnn._linear_pointwise, "default", spy)
+    a, b = torch.randn(20, 30), torch.randn(40, 60)[:30, :40]
+    if transposed:
+        b = torch.randn(60, 40)[:40, :30].t()
+    torch.testing.assert_close(products._onednn(a, b, None), a @ b)
+    assert seen == [True]

@@ -173,7 +173,7 @@ class RowsGradient:
         """Add the gradients that were written there."""
         dgates = self.memory(s)
         products.add_product(self.dW_t, self.rows.x[s.a : s.b].t(), dgates)
-        self.dc.add_(dgates.sum(0, dtype=torch.float32))
+        self.dc.add_(dgates.sum(0))  # in float32, rounded at the end, like the product
         products.into(self.dx[s.a : s.b], dgates, self.rows.layer.W)
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
