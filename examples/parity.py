@@ -1,4 +1,4 @@
-"""Parity with an own training loop: a layer, an embedding, a head, and a second of training.
+"""Parity with a short training loop: a layer, an embedding, a head, and a second of training.
 
     python examples/parity.py
     python examples/parity.py --block-size 1        # a diagonal layer cannot flip a bit
