@@ -17,7 +17,7 @@ TESTS = Path(__file__).parent
 def test_a_small_part_of_the_suite():
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "faults", "--small", "--jobs", "1"],
+        [sys.executable, "-m", "faults", "--small"],
         env=environment,
         capture_output=True,
         text=True,

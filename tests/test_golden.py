@@ -72,26 +72,46 @@ def test_a_language_model(golden, expected):
     agree(lm_outputs(load_model(golden / "lm" / "final").model), expected["lm"])
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch.distributed
-def test_a_language_model_resumes_from_its_checkpoint(golden, expected, tmp_path, capsys):
-    shutil.copytree(golden / "lm", tmp_path / "lm")
-    shutil.rmtree(tmp_path / "lm" / "checkpoints" / "step-00000012")
-    shutil.rmtree(tmp_path / "lm" / "final")
-    (tmp_path / "lm" / "result.json").unlink()
+def resume(golden, directory):
+    """Train the interrupted run of a language model in `directory` to its end."""
+    shutil.copytree(golden / "lm", directory)
+    shutil.rmtree(directory / "checkpoints" / "step-00000012")
+    shutil.rmtree(directory / "final")
+    (directory / "result.json").unlink()
     config = json.loads((golden / "lm" / "config.json").read_text())
     model = config["model"]
     sizes = [f"{key}={value}" for key, value in model["options"].items()]
     options = ["--width", model["width"], "--layers", model["layers"], "--options", *sizes]
     options += ["--length", config["length"], "--batch", config["batch"], "--tie"]
     options += ["--steps", config["steps"], "--save-every", 100, "--peak-tflops", 1]
-    call = ["lm", "train", golden / "data", "--out", tmp_path / "lm", "--preset", "180k-bdlru-m4"]
-    main([str(word) for word in call + options])
+    call = ["lm", "train", golden / "data", "--out", directory, "--preset", "180k-bdlru-m4"]
+    return [str(word) for word in call + options]
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.distributed
+def test_a_language_model_resumes_from_its_checkpoint(golden, expected, tmp_path, capsys):
+    main(resume(golden, tmp_path / "lm"))
     steps = [json.loads(line) for line in (tmp_path / "lm" / "metrics.jsonl").open()]
     old = [json.loads(line) for line in (golden / "lm" / "metrics.jsonl").open()]
     assert [line for line in steps if line["step"] <= 8] == [
         line for line in old if line["step"] <= 8
     ]
     agree(lm_outputs(load_model(tmp_path / "lm" / "final").model), expected["lm"])
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch.distributed
+@pytest.mark.parametrize("hashed", [True, False])
+def test_a_checkpoint_whose_header_has_another_dtype_is_refused(golden, tmp_path, hashed, capsys):
+    words = resume(golden, tmp_path / "lm")
+    step = tmp_path / "lm" / "checkpoints" / "step-00000008"
+    (shard,) = step.glob("*.safetensors")
+    shard.write_bytes(shard.read_bytes().replace(b'"F32"', b'"I32"'))
+    if not hashed:
+        state = json.loads((step / "state.json").read_text())
+        (step / "state.json").write_text(json.dumps({**state, "files": {}}))
+    what = "the hash of" if hashed else "tensors of the dtype I32"
+    with pytest.raises(SystemExit, match=f"step-00000008 cannot be read .*{what}.* Delete it to"):
+        main(words)
 
 
 @pytest.mark.filterwarnings("ignore")  # of transformers and torchao

@@ -14,6 +14,7 @@ from statemix.config.build import build
 from statemix.config.fields import (
     NON_NEGATIVE,
     SHARPENING,
+    Range,
     check_fields,
     check_known,
     explain_unknown,
@@ -43,6 +44,9 @@ _LATER_FIELDS = {
     "sharpen": 1.0,
     "answers": 1.0,
 }
+
+
+Seconds = Annotated[float, Range("above zero and at most 1e6", lambda x: 0 < x <= 1e6)]
 
 
 @explain_unknown
@@ -133,7 +137,7 @@ class Execution:
     """Steps between validations (0: only after the last step)."""
     validation_tokens: Count = 0
     """Number of held-out tokens to validate on (0: all)."""
-    timeout: Rate = 50.0
+    timeout: Seconds = 50.0
     """Seconds after which a rank stops waiting for another."""
     peak_flops: NonNegative = 0.0
     """Peak floating-point operations per second of a rank, for the utilisation (0: time a matrix

@@ -159,4 +159,4 @@ def _run(command: Command, folder: Path, out: Path, user: int | None) -> tuple[i
     return code, log.read_text()
 
 
-KIND = Kind("disks", "bad disks", 8, _case, kills.prepare, seconds=120, small=range(2))
+KIND = Kind("disks", "bad disks", 8, _case, kills.prepare, seconds=120)

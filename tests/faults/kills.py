@@ -12,9 +12,9 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,16 @@ from faults.runner import Kind, Outcome
 from faults.world import bits, fork, wait_for
 from statemix import cli
 
-__all__ = ["COMMANDS", "KIND", "Command", "differences", "forking_sweeps", "results_of", "run"]
+__all__ = [
+    "COMMANDS",
+    "KIND",
+    "SMALL",
+    "Command",
+    "differences",
+    "forking_sweeps",
+    "results_of",
+    "run",
+]
 
 _EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"}
 
@@ -157,6 +166,12 @@ def _fill(command: Command, folder: Path, out: Path) -> None:
         shutil.rmtree(out / "run" / "certificate")
 
 
+def prepare_training(folder: Path) -> None:
+    """What a run on a task does if it is not killed."""
+    known = {command.name: learn(command, folder) for command in COMMANDS[:1]}
+    (folder / "known.json").write_text(json.dumps(known))
+
+
 def prepare(folder: Path) -> None:
     """The world, and what each command does if it is not killed."""
     world.make_world(folder)
@@ -173,8 +188,8 @@ def prepare(folder: Path) -> None:
 # Cases
 
 
-def _case(rng: random.Random, folder: Path) -> Outcome:
-    command = rng.choices(COMMANDS, [command.weight for command in COMMANDS])[0]
+def _case(rng: random.Random, folder: Path, commands: tuple[Command, ...] = COMMANDS) -> Outcome:
+    command = rng.choices(commands, [command.weight for command in commands])[0]
     expected, seconds, count = json.loads((folder / "known.json").read_text())[command.name]
     out = folder / f"case-{os.getpid()}" / "out"
     shutil.rmtree(out.parent, ignore_errors=True)
@@ -248,5 +263,6 @@ def differences(expected: dict[str, Any], found: dict[str, Any]) -> str:
     return f"other results: {', '.join(names)}" if names else ""
 
 
-Case = Callable[[random.Random, Path], Outcome]
-KIND = Kind("kills", "kills and restarts", 15, _case, prepare, seconds=120, small=range(4))
+KIND = Kind("kills", "kills and restarts", 15, _case, prepare, seconds=120)
+_TRAIN = partial(_case, commands=COMMANDS[:1])
+SMALL = Kind("training", "kills of training", 1, _TRAIN, prepare_training, 120, range(4))

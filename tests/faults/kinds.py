@@ -6,4 +6,5 @@ _ALL = (
     *(kills.KIND, ranks.KIND, disks.KIND, files.KIND, fuzz.KIND, calls.KIND, lines.KIND),
     *(together.KIND, together.SWEEPS, threads.KIND),
 )
+SMALL = (kills.SMALL, files.SMALL, fuzz.KIND, calls.KIND, threads.KIND)
 KINDS = {kind.name: kind for kind in _ALL}

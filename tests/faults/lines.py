@@ -231,4 +231,4 @@ def _judge(ended: Ended) -> tuple[str, str]:
     return ("refused", "") if ended.err.strip() or ended.out.strip() else ("silent", "no message")
 
 
-KIND = Kind("lines", "wrong command lines", 11, _case, _prepare, seconds=300, small=range(2))
+KIND = Kind("lines", "wrong command lines", 11, _case, _prepare, seconds=300)

@@ -118,4 +118,4 @@ def _read(path: Path) -> None:
 
 
 KIND = Kind("together", "two of everything at once", 3, _both, kills.prepare, seconds=120)
-SWEEPS = Kind("sweeps", "two sweeps at once", 3, _sweeps, kills.prepare, seconds=120, small=())
+SWEEPS = Kind("sweeps", "two sweeps at once", 3, _sweeps, kills.prepare, seconds=120)

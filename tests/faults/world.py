@@ -191,13 +191,14 @@ def preload() -> None:
     import statemix.train.loop  # noqa: F401
 
 
-def make_world(folder: Path) -> None:
-    """A text, its tokens, a run on a task, a language model, its export, and a ledger."""
+def make_world(folder: Path, *, exported: bool = True) -> None:
+    """A text, its tokens, a run on a task, a language model and its export."""
     write_texts(folder / "texts", documents=16, sentences=6)
     (folder / "experiment.py").write_text(EXPERIMENT)
     _must(f"lm prepare {folder / 'texts'} --out {folder / 'data'} {PREPARE}")
     _must(f"lm train {folder / 'data'} --out {folder / 'lm'} {LM_TRAIN}")
-    _must(f"lm export {folder / 'lm' / 'final'} {folder / 'export'}")
+    if exported:
+        _must(f"lm export {folder / 'lm' / 'final'} {folder / 'export'}")
     with saving_always():
         _must(f"{TRAIN} --runs {folder / 'runs'}")
 
