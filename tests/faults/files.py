@@ -85,7 +85,10 @@ def _resume_lm(folder: Path, *, finished: bool = False) -> Ended:
 
 def _read_ledger(folder: Path) -> Ended:
     def read(words: list[str]) -> None:
-        entries, complaints = Ledger(Path(words[0])).read()
+        try:
+            entries, complaints = Ledger(Path(words[0])).read()
+        except ValueError as error:
+            raise SystemExit(str(error)) from error
         print([entry.id for entry in entries], complaints)
 
     return call([str(folder / "ledger.jsonl")], read)

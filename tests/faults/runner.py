@@ -141,6 +141,7 @@ class _Worker:
     def __init__(self, kind: Kind, folder: Path, numbers: list[int], seed: int, quiet: bool):
         self.numbers = numbers
         self.left = kind.seconds
+        self.computed = 0.0
         reader, writer = os.pipe()
         self.child = os.fork()
         if not self.child:
@@ -162,11 +163,18 @@ class _Worker:
         *lines, self.text = (self.text + data).split(b"\n")
         return lines
 
-    def is_stopped(self) -> bool:
-        """True if a signal stopped the process."""
+    def spent(self, elapsed: float) -> float:
+        """The time since the last look that counts: of computing, or of waiting.
+
+        A process that is stopped, or that waits for a processor, spends none.
+        """
         with suppress(OSError):
-            return ") T" in Path(f"/proc/{self.child}/stat").read_text()
-        return False
+            words = Path(f"/proc/{self.child}/stat").read_text().rpartition(")")[2].split()
+            seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+            computed = seconds - self.computed
+            self.computed = seconds
+            return elapsed if words[0] in "SD" and not computed else min(computed, elapsed)
+        return elapsed
 
     def end(self) -> int:
         """Kill what is left of the process and of its children; return its exit code."""
@@ -205,7 +213,7 @@ def _outcomes(
         elapsed = min(time.monotonic() - looked, 2 * _TICK)  # longer if this process was stopped
         looked = time.monotonic()
         for worker in list(workers):
-            worker.left -= 0.0 if worker.is_stopped() else elapsed
+            worker.left -= worker.spent(elapsed)
             late = worker.left < 0
             lines = worker.lines() if worker in ready else []
             for line in lines or ():
