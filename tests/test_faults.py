@@ -8,12 +8,14 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from faults import results
 from faults.runner import Kind, Outcome, Tally, note, run_kind
 
 TESTS = Path(__file__).parent
 
 
+@pytest.mark.timeout(900)  # it takes 20 s, but much longer beside other programs
 def test_a_small_part_of_the_suite():
     environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -436,7 +436,7 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
     for seed in seeds:
         note(folder, f"faults.calls.explain({seed})")
         mine, finite = _result(seed)
-        label, wrong = _compare(mine, peer.receive(), finite, _precision(seed))
+        label, wrong = _compare(mine, peer.receive(), finite, *_limits(seed))
         if wrong:
             _peers.clear()  # with its other answers
             text = f"{_make(seed)}\n    {wrong}\n    faults.calls.explain({seed})"
@@ -445,13 +445,15 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
     return Outcome(labels.most_common(1)[0][0], count=CALLS, labels=dict(labels))
 
 
-def _precision(seed: int) -> float:
-    """The tolerance of the least precise dtype among the inputs and weights of a call."""
+def _limits(seed: int) -> tuple[float, float]:
+    """The tolerance of the least precise dtype of a call, and its largest input."""
     call = _make(seed)
     tensors = [x for x in call.tensors.values() if isinstance(x, Tensor)]
     if isinstance(call.function, torch.nn.Module) or hasattr(call.function, "__self__"):
         tensors.append(torch.zeros(()))
-    return max((_TOLERANCE.get(x.dtype, 0.0) for x in tensors), default=0.0)
+    precision = max((_TOLERANCE.get(x.dtype, 0.0) for x in tensors), default=0.0)
+    dense = [x for x in tensors if x.dtype in _TOLERANCE and x.layout == torch.strided]
+    return precision, max((_largest(_stored(x)[2]) for x in dense), default=0.0)
 
 
 def _new_peer() -> _Peer:
@@ -459,7 +461,9 @@ def _new_peer() -> _Peer:
     return _peers.setdefault(os.getpid(), _Peer())
 
 
-def _compare(mine: Found, theirs: Found, finite: bool, precision: float) -> tuple[str, str]:
+def _compare(
+    mine: Found, theirs: Found, finite: bool, precision: float, largest: float
+) -> tuple[str, str]:
     """A label, and what differs."""
     if mine[0] != theirs[0]:
         said = mine[1] if mine[0] == "error" else theirs[1]
@@ -472,7 +476,7 @@ def _compare(mine: Found, theirs: Found, finite: bool, precision: float) -> tupl
         return "not finite", ""
     if len(mine[1]) != len(theirs[1]):
         return "", f"{len(mine[1])} tensors with kernels, {len(theirs[1])} without"
-    scale = max((_largest(x[2]) for x in theirs[1]), default=0.0)
+    scale = max(largest, *(_largest(x[2]) for x in theirs[1]), 0.0)
     for i, (ours, plain) in enumerate(zip(mine[1], theirs[1], strict=True)):
         if ours[:2] != plain[:2]:
             return "", f"tensor {i}: {ours[:2]} with kernels, {plain[:2]} without"
