@@ -80,6 +80,7 @@ struct Sweep {
         const Later later = Later::make(span, step - 1, t, range, i, down);
         prefetch_outputs(f, later, a.dX, z.rows * z.c, a.dx, z.outputs);
         const Ahead ahead = ahead_of(f, z, later, a.dX);
+        prefetch_states(a, z, later);
         const Tile x = read_tile(f, z, t, g, tile, raw);
         if (f.lanes) {
           V wide_before[R::STATES], wide_h[R::STATES];
@@ -189,6 +190,19 @@ struct Sweep {
     const int64_t first = size * (a.lanes ? group * GROUP : block) * gates * z.rows;
     const bool writes = WIDTH == 2 && dX && a.lanes && !a.half;
     return {(const char*)a.X + first, writes ? (char*)dX + first : nullptr, size * gates * LANES};
+  }
+
+  // In lane order a channel has as many states as gates: prefetches those before a later step, and
+  // their gradients.
+  STATEMIX_INLINE void prefetch_states(const statemix_scan_gradient& a, const Sizes& z, Later later) {
+    if (WIDTH == 1 || R::ROWS > 1 || M < 5 || !a.scan.lanes || a.scan.half || later.t == 0) return;
+    constexpr int64_t LINE = 16;  // numbers of a cache line
+    const int64_t row = z.G * z.m * GROUP, first = later.t * row + later.g * z.m * GROUP;
+    const float *h = (const float*)a.scan.h + first - row, *dh = (const float*)a.dh + first;
+    for (int64_t i = 0; i < z.m * LANES; i += LINE) {
+      __builtin_prefetch(h + i);
+      __builtin_prefetch(dh + i);
+    }
   }
 
   // Prefetches memory to write in logical order, because stores that miss the cache delay later ones.
