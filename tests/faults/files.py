@@ -230,5 +230,5 @@ def _judge(target: Target, ended: Ended, same: bool, known: Ended, what: str) ->
 
 # Cases whose readers import little: one for most kinds of files.
 _SMALL = (2, 3, 4, 6, 10, 11, 43, 45, 50, 56, 88, 109, 234)
-KIND = Kind("files", "mutated files", 260, _run, _prepare, seconds=30)
+KIND = Kind("files", "mutated files", 260, _run, _prepare, seconds=60)
 SMALL = Kind("files", KIND.title, 1, _run, partial(_prepare, exported=False), 30, _SMALL)
