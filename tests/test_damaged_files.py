@@ -15,6 +15,7 @@ from statemix.config.build import build
 from statemix.config.model import LMConfig
 from statemix.data.sources import from_files
 from statemix.data.tokens import open_data
+from statemix.files import tensors
 from statemix.files.json_files import Damaged, parse_json, read_object, read_rows
 from statemix.files.tensors import hash_of_file, read_tensors
 from statemix.files.writing import remove_stale, write_array, writing_directory
@@ -337,3 +338,21 @@ def test_preparing_again_removes_the_part_of_a_killed_process(tmp_path):
     remove_stale(tmp_path, "out")
     assert texts.is_dir()
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    path = tmp_path / "weights.safetensors"
+    save_file({"x": torch.zeros(3)}, path)
+    real, calls = tensors.safe_open, []
+
+    def replace_the_first_time(*arguments, **options):
+        calls.append(1)
+        opened = real(*arguments, **options)
+        if len(calls) == 1:
+            save_file({"x": torch.ones(3)}, tmp_path / "new")
+            os.replace(tmp_path / "new", path)
+        return opened
+
+    monkeypatch.setattr(tensors, "safe_open", replace_the_first_time)
+    assert torch.equal(read_tensors(path)[0]["x"], torch.ones(3))
+    assert len(calls) == 2

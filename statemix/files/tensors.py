@@ -20,9 +20,31 @@ _BLOCK = 1 << 22
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors in a safetensors file, and the text in its header."""
+    """The tensors in a safetensors file, and the text in its header.
+
+    safetensors opens a path more than once, so a file that is replaced meanwhile is read again.
+    """
     check_regular(path)
     path.open("rb").close()  # an error of the operating system stays one
+    while True:
+        before = _version(path)
+        try:
+            found = _read_once(path)
+        except Damaged:
+            if _version(path) == before:
+                raise
+        else:
+            if _version(path) == before:
+                return found
+
+
+def _version(path: Path) -> tuple[int, int, int]:
+    """What changes when a file is replaced or written."""
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _read_once(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
