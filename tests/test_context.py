@@ -222,7 +222,7 @@ def test_parts_cover_time_once(T, size):
 
 
 def test_only_linear_recurrent_units_can_share():
-    with pytest.raises(ValueError, match="across ranks, got LSTM"):
+    with pytest.raises(ValueError, match=r"across ranks \(context parallelism\), got LSTM"):
         share_sequences(nn.Sequential(BDLRU(4, 2, 2), build_mixer("lstm", 4, {"hidden": 4})), None)
     with pytest.raises(ValueError, match="Linear has no BD-LRU or H-LRU layer"):
         share_sequences(nn.Linear(2, 2), None)

@@ -21,6 +21,7 @@ from texts import little_data, small_files
 from statemix.cli import main
 from statemix.config.lm import Execution, LMRunConfig, run_config_from_dict
 from statemix.data import open_data
+from statemix.files.tensors import hash_of_file
 from statemix.lm import load_model
 from statemix.lm.checkpoint import Store
 from statemix.lm.measure import flops_per_token, measure_quality
@@ -435,6 +436,9 @@ def test_weights_that_are_not_finite_raise(tmp_path, config, data, full_run):
     tensors = load_file(file)
     tensors["model.model.norm.weight"][3] = float("nan")
     save_file(tensors, file, noted)
+    state = json.loads((file.parent / "state.json").read_text())
+    state["files"][file.name] = hash_of_file(file)
+    (file.parent / "state.json").write_text(json.dumps(state))
     (tmp_path / "run" / "result.json").unlink()
     with pytest.raises(
         FloatingPointError,

@@ -519,7 +519,7 @@ def test_invalid_experiments_raise(tmp_path, text, message):
 
 
 def test_an_unwritable_ledger_stops_the_sweep_before_any_run(tmp_path):
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ValueError, match="must be a regular file, but it is a directory"):
         sweep([TINY], Ledger(tmp_path), tmp_path / "runs", engine="local", workers=1)
     assert not (tmp_path / "runs").exists()
 

@@ -148,7 +148,7 @@ class FixedGates(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.scale = 1.0 / columns if shared else 1.0
+        self.shared = shared
         self.weight = nn.Parameter(torch.empty(rows, columns, device=device, dtype=dtype))
         self.reset_parameters()
 
@@ -156,7 +156,7 @@ class FixedGates(nn.Module):
         nn.init.uniform_(self.weight)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch gates"]:
-        gates = self.weight * self.scale if self.scale != 1.0 else self.weight
+        gates = self.weight / self.weight.shape[1] if self.shared else self.weight
         return gates.to(x.dtype).flatten().expand(*x.shape[:-1], -1)
 
 
