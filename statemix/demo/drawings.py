@@ -1,6 +1,6 @@
 """Two drawings on the demo's page: the automaton that was proved, and the example of arithmetic.
 
-Each cell is a small figure of its own, so that rows of them fit any width.
+Each cell is a separate small figure, so that rows of them fit any width.
 """
 
 import html

@@ -104,7 +104,7 @@ def _replace(part: Path, target: Path) -> None:
 def remove_stale(directory: Path, name: str = "") -> None:
     """Remove the files and directories that killed writers of `name` left in `directory`.
 
-    An empty name stands for all writers. Parts that a live process holds are left alone, as are the
+    An empty name means all writers. Parts that a live process holds are left alone, as are the
     previous version of a directory whose new one is missing, and files of other programs.
     """
     if not directory.is_dir():

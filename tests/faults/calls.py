@@ -1,7 +1,7 @@
 """Hostile calls of the public API, with kernels and without: the same numbers, or both refuse.
 
 A second process, in which kernels are switched off, makes the same calls. The numbers of a case
-decide its arguments, so both make them anew.
+decide its arguments, so both make new ones.
 """
 
 import math

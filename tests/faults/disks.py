@@ -1,6 +1,6 @@
 """Bad disks: full, read-only and missing ones, denied permissions, symbolic links.
 
-Each case writes to a small file system of its own, in a mount namespace that ends with the case. A
+Each case writes to a separate small file system, in a mount namespace that ends with the case. A
 command that fails must say so in one line. When the obstacle is gone, the same command ends with
 the same bits as if there had been none.
 """
@@ -36,7 +36,7 @@ def _mount(source: str, target: Path, kind: str | None, flags: int, options: str
 
 
 def _own_mounts() -> bool:
-    """Give this process mounts of its own; False if the system allows none."""
+    """Give this process private mounts; False if the system allows none."""
     user = os.getuid()
     if _libc.unshare(_NEWNS | (0 if user == 0 else _NEWUSER)):
         return False
@@ -107,7 +107,7 @@ _OBSTACLES = (*(_full,) * 5, _read_only, _missing, _denied, _denied, _dangling, 
 
 
 def _case(rng: random.Random, folder: Path) -> Outcome:
-    """A case in a process of its own, for its mounts."""
+    """A case in a separate process, for its mounts."""
     report = folder / f"report-{os.getpid()}"
     report.unlink(missing_ok=True)
     command, obstacle = rng.choice(_TESTED), rng.choice(_OBSTACLES)

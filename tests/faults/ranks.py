@@ -24,7 +24,7 @@ _TRIES = 20  # restarts while ranks without a launcher still hold the run
 
 
 def _launch(folder: Path, out: Path, ranks: int, way: str) -> subprocess.Popen[bytes]:
-    """Start `torchrun` in a session of its own."""
+    """Start `torchrun` in a separate session."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

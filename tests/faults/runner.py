@@ -1,7 +1,7 @@
 """Run the cases of a kind in forked processes that are watched.
 
 A process runs one case after another, so that a case need not import anything. If it dies or
-exceeds the time of a case, that case counts as a crash or a hang, and a new process goes on.
+exceeds the time of a case, that case counts as a crash or a hang, and a new process continues.
 """
 
 import json
@@ -45,7 +45,7 @@ class Kind:
     Args:
         cases: number of cases at FAULTS=1.
         run: one case, from its random numbers and the folder that `prepare` filled.
-        prepare: called once, in a process of its own.
+        prepare: called once, in a separate process.
         seconds: the longest time of a case.
         small: numbers of the cases that `make test` runs.
     """

@@ -393,7 +393,7 @@ def _scan_backward(
     states.
     """
     scan = _structure(layer, s, gates, mask, start, h, None)
-    scan.half |= half_flags(dh=dh, dX=dgates)
+    scan.half |= half_flags({"dh": dh, "dX": dgates})
     arguments = ScanGradient(scan, *(pointer(y) for y in (dh, states, dgates, None, states)))
     run(layer.library.handle.statemix_backward, arguments, layer.recurrence)
 
@@ -416,6 +416,6 @@ def _structure(
         False,
         torch.get_num_threads(),
         True,
-        half_flags(X=gates.X),
+        half_flags({"X": gates.X}),
         *pointers,
     )

@@ -85,7 +85,7 @@ def backward(
     dx = pool.empty_like(call.x)
     dh0 = call.empty_states()
     scan = _structure(call, bounds, h, None)
-    scan.half |= half_flags(dh=dh, dX=dX, dx=dx)
+    scan.half |= half_flags({"dh": dh, "dX": dX, "dx": dx})
     arguments = ScanGradient(scan, *(pointer(y) for y in (dh, dfinal, dX, dx, dh0)))
     run(library.handle.statemix_backward, arguments, call.recurrence)
     return dX, dx, dh0
@@ -103,12 +103,12 @@ def _structure(call: ScanCall, bounds: Tensor, h: Tensor, final: Tensor | None) 
     B, T, n = call.x.shape[:3]
     threads = torch.get_num_threads()
     sizes = (B, T, n, bounds.shape[0] - 1, call.m, GATES[call.gate], call.reverse, threads, False)
-    half = half_flags(X=call.X, x=call.x, h=h)
+    half = half_flags({"X": call.X, "x": call.x, "h": h})
     tensors = (bounds, call.mask, None, call.X, call.x, call.h0, h, final)
     return Scan(*sizes, half, *(pointer(y) for y in tensors))
 
 
-def half_flags(**tensors: Tensor) -> int:
+def half_flags(tensors: dict[str, Tensor]) -> int:
     """The flags of `statemix_half` for the tensors that are in bfloat16."""
     return sum(HALF[name] for name, y in tensors.items() if y.dtype == torch.bfloat16)
 
