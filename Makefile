@@ -5,6 +5,7 @@
 # make test-sanitize  set up, then call every C++ kernel under AddressSanitizer and UndefinedBehaviourSanitizer
 # make check     set up, then check formatting, linting, types, layering and spelling (make format: fix the formatting)
 # make report    set up, then render every table and figure of the paper from results/ into report/
+# make tables    set up, then render the tables and pictures of README and docs from results/ again
 # make docs      set up, then build the documentation into build/docs/ and run its notebooks
 # make wheels    set up, then build every file of a release into dist/, and check and test them
 # make bench     set up, then time the scans on this machine
@@ -18,13 +19,21 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
-.PHONY: demo report docs test test-all test-gpu test-faults test-sanitize test-versions test-wheel check format wheels workflows bench clean
+.PHONY: demo report tables docs test test-all test-gpu test-faults test-sanitize test-versions test-wheel check format wheels workflows bench clean
 
 demo: $(VENV)/.core
 	$(BIN)/statemix demo
 
 report: $(VENV)/.plot
 	$(BIN)/statemix report
+
+tables: $(VENV)/.plot
+	$(BIN)/statemix report --documents docs/explanation/reproduce.md docs/explanation/groups.md docs/explanation/stories.md docs/explanation/tracking.md docs/howto/hybrids.md
+	$(BIN)/statemix leaderboard --out docs/reference/leaderboard.md
+	$(BIN)/statemix leaderboard --protocol deltaproduct --out docs/reference/leaderboard.md
+	$(BIN)/python docs/render.py
+	$(BIN)/python docs/render_speed.py
+	$(BIN)/python docs/render_faults.py
 
 docs: $(VENV)/.docs
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build --fail-on-warning --keep-going --fresh-env --quiet docs build/docs
