@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import jaxtyping
 import pytest
 import torch
+from browser import Browser
 from hypothesis import settings
 
 WITH_SHAPES = [
@@ -56,3 +57,11 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A window of Chromium for all tests that look at pages."""
+    window = Browser(tmp_path_factory.mktemp("profile"))
+    yield window
+    window.close()

@@ -2,7 +2,7 @@
 const faults = [], near = 1.5;
 const said = (node) => (node.textContent || node.id).trim().slice(0, 40);
 if (document.documentElement.scrollWidth > innerWidth) faults.push(`the page is ${document.documentElement.scrollWidth} wide`);
-for (const node of document.querySelectorAll("main *:not(svg *)")) {
+for (const node of document.querySelectorAll("main *:not(svg *, .wide *)")) {
   const box = node.getBoundingClientRect();
   if (box.width && (box.right > innerWidth + near || box.left < -near)) faults.push(`<${node.tagName}> ${said(node)} leaves the page`);
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from browser import CONTRAST, FAULTS, Browser
+from browser import CONTRAST, FAULTS
 
 from statemix import BDLRU, HLRU, demo
 from statemix.analysis.spectrum import eigenvalues, transitions
@@ -61,13 +61,6 @@ def test_demo(tmp_path, monkeypatch, capsys):
         assert text in printed
         assert text in page.read_text() or text == "products of permutations"
     assert "proved" not in printed
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    window = Browser(tmp_path_factory.mktemp("profile"))
-    yield window
-    window.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from browser import CONTRAST, FAULTS
 from torch import nn
 
 from statemix.cli import main
@@ -25,7 +26,7 @@ from statemix.leaderboard.proofs import proved_runs
 from statemix.leaderboard.protocols import protocol_of
 from statemix.leaderboard.published import SOURCES, read_published
 from statemix.leaderboard.standings import label_of, standings
-from statemix.leaderboard.tables import make_boards, update_markdown
+from statemix.leaderboard.tables import make_boards, update_markdown, write_page
 from statemix.models import ModelConfig, build_model
 from statemix.sweep import Entry, Ledger
 from statemix.tasks import IGNORE, find_task
@@ -217,6 +218,21 @@ def test_the_page_of_the_documentation_shows_the_ledger(tmp_path):
         boards = make_boards(protocol, entries)
         update_markdown(page, [board for board in boards if not board.name.endswith("proofs")])
     assert page.read_text() == PAGE.read_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [420, 1280])
+def test_the_page_is_readable(browser, tmp_path, width, scheme):
+    """Wide tables scroll inside the page, which has enough contrast and a clean console."""
+    entries, _ = Ledger(PAGE.parents[2] / "results" / "ledger.jsonl").read()
+    protocol = PROTOCOLS["slice"]
+    page = tmp_path / "board.html"
+    write_page(page, protocol.title, make_boards(protocol, entries))
+    browser.look(page, width, scheme)
+    assert browser.run(FAULTS) == []
+    assert browser.messages() == []
+    ratio, where = browser.run(CONTRAST)
+    assert ratio >= 4.5, where
 
 
 @pytest.mark.timeout(600)

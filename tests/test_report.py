@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from browser import CONTRAST, FAULTS, Browser
+from browser import CONTRAST, FAULTS
 
 import statemix
 from statemix.cli import main
@@ -256,13 +256,6 @@ details.dispatchEvent(new Event("toggle"));
 seen.numbers = details.textContent;
 return seen;
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    window = Browser(tmp_path_factory.mktemp("profile"))
-    yield window
-    window.close()
 
 
 def page_of(clone):

@@ -11,18 +11,13 @@ from statemix.leaderboard.proofs import ProvedRuns, proved_runs
 from statemix.leaderboard.protocols import Protocol
 from statemix.leaderboard.published import SOURCES, PublishedValue, read_published
 from statemix.leaderboard.standings import Standing, standings
+from statemix.pages.document import make_document, section
 from statemix.report.tables import markdown_table
 from statemix.sweep import Entry
 
 __all__ = ["Board", "make_boards", "update_markdown", "write_page"]
 
 _REGION = re.compile(r"<!-- leaderboard (?P<name>[^\n]+?) -->\n.*?<!-- end -->(?:\n|\Z)", re.DOTALL)
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse; margin-bottom: 2rem }
-th, td { padding: .25rem .9rem .25rem 0; text-align: left; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums }
-"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,8 @@ class Board:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
         rows = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in self.rows)
         body = "\n".join(f"<tr>{row}</tr>" for row in rows)
-        return f"<h2>{html.escape(self.title)}</h2>\n<table><tr>{head}</tr>\n{body}</table>\n"
+        table = f"<table><tr>{head}</tr>\n{body}</table>"
+        return section(self.title, f'<div class="wide" tabindex="0">{table}</div>')
 
 
 def make_boards(protocol: Protocol, entries: Iterable[Entry]) -> list[Board]:
@@ -173,6 +169,5 @@ def update_markdown(path: Path, boards: Iterable[Board]) -> None:
 def write_page(path: Path, title: str, boards: Iterable[Board]) -> None:
     """Write the tables as one page that needs no network."""
     body = "".join(board.html() for board in boards)
-    head = f"<title>{html.escape(title)}</title><style>{_STYLE}</style>"
-    page = f'<!doctype html><meta charset="utf-8">{head}<h1>{html.escape(title)}</h1>\n{body}'
+    page = make_document(title, f"<h1>{html.escape(title)}</h1>{body}", figures=(), data={})
     write_atomically(path, page.encode())
