@@ -40,7 +40,7 @@ docs: $(VENV)/.docs
 	@echo 'Open build/docs/index.html'
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2
@@ -75,7 +75,7 @@ TORCH_oldest := torch==2.9.*
 TORCH_newest := torch
 test-versions: $(VENV)/bin/python
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet --editable '.[dev]' '$(TORCH_$(TORCH))'
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu"
 
 wheels: $(VENV)/.wheels
 	$(BIN)/python tools/wheels.py build

@@ -194,7 +194,7 @@ def test_a_run_without_a_passed_check_is_reported(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(aids, "holds", lambda run: False)
     result = train(replace(HELD, max_steps=300), tmp_path)
     assert result.held is False
-    assert train(replace(HELD, hold=0), tmp_path / "not asked").held is None
+    assert train(replace(HELD, hold=0, max_steps=100), tmp_path / "not asked").held is None
     print_result(HELD, result, tmp_path)
     assert "No attempt passed the held-out check at 40 tokens" in " ".join(
         capsys.readouterr().out.split()
