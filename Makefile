@@ -34,6 +34,7 @@ tables: $(VENV)/.plot
 	$(BIN)/statemix leaderboard --protocol deltaproduct --out docs/reference/leaderboard.md
 	$(BIN)/python docs/render.py
 	$(BIN)/python docs/render_speed.py
+	$(BIN)/python docs/render_stories.py
 	$(BIN)/python docs/render_faults.py
 
 docs: $(VENV)/.docs

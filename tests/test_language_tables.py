@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -97,6 +98,25 @@ def test_stories_are_shown_by_model_and_kind(ledger, tmp_path):
     assert [chart.title for chart in figure.charts] == ["swaps", "light"]
     ((first, last),) = (series.points for series in figure.charts[0].series)
     assert (first.x, first.y, last.x, last.low, last.high) == (2, 1.0, 65, 0.5, 1.0)
+
+
+def test_the_page_about_stories_has_a_picture(ledger, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, of the extra `plot`")
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import render_stories
+
+    picture = tmp_path / "stories.svg"
+    with pytest.raises(SystemExit, match="has no run of experiments/stories.py"):
+        render_stories.main(ledger.path, picture)
+    cell = next(iter(load_places(STORIES)))
+    measured = {"accuracy": {"1": 1.0, "64": 0.5}}
+    ledger.append(make_entry(cell.config, result_of(cell.config, measured=measured), None))
+    render_stories.main(ledger.path, picture)
+    first = picture.read_text()
+    assert ElementTree.fromstring(first).tag.endswith("svg")
+    assert "Stories whose answer is a state" in first
+    render_stories.main(ledger.path, picture)
+    assert picture.read_text() == first
 
 
 def test_nothing_is_drawn_without_runs(ledger, tmp_path):

@@ -22,8 +22,8 @@ from statemix.data.stories.worlds import CHAT, WORLDS, State, World
 __all__ = ["PREFIX", "Story", "StoryConfig", "read_stories", "solve", "training_stories", "write"]
 
 PREFIX = "stories:"
-_LESSONS = ((0.06, 0.0), (0.14, 1 / 8), (0.29, 2 / 8), (0.52, 3 / 8), (0.72, 4 / 8), (0.76, 6 / 8))
-_REPEATED = 0.4  # share of the stories that may have fewer events than their lesson allows
+_LESSONS = ((0.2, 0.0), (0.3, 1 / 8), (0.42, 2 / 8), (0.55, 3 / 8), (0.65, 4 / 8), (0.75, 6 / 8))
+_REPEATED = 0.7  # share of the stories that may have fewer events than their lesson allows
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def read_stories(name: str) -> StoryConfig:
 def training_stories(config: StoryConfig) -> Iterator[Story]:
     """Stories in the order of a curriculum: first without events, in the end with up to `events`.
 
-    Each lesson has a share of the stories; two in five have fewer events than it allows.
+    Each lesson has a share of the stories; seven in ten have a random number of events up to the
+    largest that it allows, the others have that number.
     """
     rng = random.Random(f"training {config.seed}")
     for i in range(config.stories):
