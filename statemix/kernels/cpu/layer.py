@@ -249,10 +249,10 @@ class TableGradient:
             table.finish_gradient(layer.library, self.gates, self.dgates, layer.sizes.m)
         dgates = self.dgates.to(x.dtype)
         dx = x.new_empty(x.shape)
-        dW_t = W.new_empty(W.shape[::-1], dtype=torch.float32)
+        dW = W.new_empty(W.shape, dtype=torch.float32)
         products.into(dx, dgates, W)
-        products.into(dW_t, x.t(), dgates)
-        return dx, dW_t.t().contiguous(), self.dgates.sum(0)
+        products.into(dW, dgates.t(), x)
+        return dx, dW, self.dgates.sum(0)
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
