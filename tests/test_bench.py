@@ -9,7 +9,18 @@ import pytest
 import torch
 
 from statemix import BDLRU, HLRU
-from statemix.bench import error, gpu, lm_step, memory, packages, rivals, speed, step, throughput
+from statemix.bench import (
+    error,
+    gpu,
+    lm_step,
+    memory,
+    packages,
+    rivals,
+    speed,
+    step,
+    task_step,
+    throughput,
+)
 from statemix.bench.foreign import FOREIGN
 from statemix.bench.measure import Contest, Row, append, hold
 from statemix.bench.tables import markdown, read_rows
@@ -367,12 +378,39 @@ def test_bench_checks_its_options_before_measuring(arguments, message):
         main(["bench", *arguments])
 
 
+def test_steps_of_tasks_in_both_precisions():
+    contests = list(task_step.task_contests(length=40))
+    settings = [contest.setting for contest in contests]
+    assert settings[1] == "copy, m = 16, 512 states, width 128, B = 128, T = 40"
+    assert len(set(settings)) == 4
+    losses = {name: entrant()[0] for name, entrant in contests[0].entrants.items()}
+    assert losses["bf16"] == pytest.approx(losses["float32"], abs=0.01)
+    assert losses["bf16"] != losses["float32"]
+
+
 def test_the_hop_scan_language_model_computes_the_same_loss():
     models = ("nn.LSTM", "BD-LRU on hop_scan")
     contest = lm_step.lm_contest(batch=1, length=12, vocab=64, models=models)
     losses = {name: entrant() for name, entrant in contest.entrants.items()}
     assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
     assert losses["nn.LSTM"] != losses["BD-LRU, m = 4"]
+
+
+def test_a_step_that_takes_too_long_is_bounded(tmp_path):
+    """At lengths above 512 a first step runs in a process, which is ended after a limit."""
+    pytest.importorskip("transformers", reason="this rival is a model of transformers")
+    contest = lm_step.lm_contest(
+        batch=1, length=600, vocab=64, models=("transformers Mamba",), limit=0.1
+    )
+    ours, mamba = hold(contest, rounds=1)
+    assert (mamba.value, mamba.rounds) == (100.0, 0)
+    assert mamba.ratio == 0.1 / (ours.value / 1e3)
+    assert f"> {mamba.ratio:.2g} |" in markdown([ours, mamba])
+
+
+def test_a_step_that_fails_in_its_process_is_left_out():
+    with pytest.raises(RuntimeError, match="failed in its process with exit code 1"):
+        lm_step._try_in_process("no such model", 1, 600, False, 60.0)
 
 
 @pytest.mark.parametrize("name", FOREIGN)

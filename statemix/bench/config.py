@@ -42,6 +42,9 @@ class SpeedConfig:
     """Lengths T for the part lm."""
     lm_models: tuple[str, ...] | None = None
     """Models to time in the part lm; all if not given."""
+    lm_limit: float = 120.0
+    """Seconds that a step of a model of another package may take at lengths above 512 in the part
+    lm; of a slower one, only this bound is reported."""
 
 
 @dataclass(frozen=True)

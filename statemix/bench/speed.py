@@ -29,6 +29,7 @@ from statemix.bench.rivals import (
     ours,
 )
 from statemix.bench.step import step_contest
+from statemix.bench.task_step import task_contests
 from statemix.bench.throughput import throughput_contests
 from statemix.kernels.calls import Recurrence
 from statemix.kernels.cpu import pool
@@ -97,11 +98,13 @@ def _fixed_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     """The contests of the parts with fixed sizes."""
     if part == "step":
         yield step_contest()
+        if config.device == "cpu":
+            yield from task_contests()
     if part == "lm":
         for length, batch in product(config.lm_lengths, config.lm_batches):
             models = MODELS if config.lm_models is None else config.lm_models
             bf16 = config.dtype == "bfloat16" and config.device == "cpu"
-            yield lm_contest(batch, length, models=models, bf16=bf16)
+            yield lm_contest(batch, length, models=models, bf16=bf16, limit=config.lm_limit)
     if part == "throughput":
         yield from throughput_contests("hop_scan compiled" in (config.rivals or ()))
 

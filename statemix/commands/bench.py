@@ -56,7 +56,8 @@ class Speed(SpeedConfig):
     one on torchlpc.
     threads: relative to one thread.
     length: time per token from T = 64 to 65,536.
-    step: a training step of a small model, with our scan and others.
+    step: a training step of a small model, with our scan and others; on a CPU, also of larger ones
+    in float32 and bfloat16.
     lm: an optimiser step of language models: BD-LRU, an LSTM, a transformer, Mamba and Mamba-2.
     throughput: the paper's figure; not measured by default.
     gates: scans and layers with hard gates relative to softmax; not measured by default.
@@ -68,7 +69,7 @@ class Speed(SpeedConfig):
 
     def run(self) -> None:
         sizes = ("batch", "length", "blocks", "rounds", "threads", "block_sizes")
-        for option in (*sizes, "lm_batches", "lm_lengths"):
+        for option in (*sizes, "lm_batches", "lm_lengths", "lm_limit"):
             check_positive(option, getattr(self, option))
         known = RIVALS[self.device]
         for rival in self.rivals or ():

@@ -26,9 +26,9 @@ struct Table {
       const Source x = source(a.X, 0, g, m + 1, a.half != 0, raw);
       const Sink w = sink(a.weights, 0, g, m + 1);
       odds_numerators(x, m, e, &Z);
-      const V scale = 1.0f / Z;
-      for (int j = 0; j < m; ++j) w.put(j, e[j] * scale);
-      w.put(m, e[m] * scale * x[m]);
+      // Rounded once: every step that reads the row repeats its error.
+      for (int j = 0; j < m; ++j) w.put(j, e[j] / Z);
+      w.put(m, e[m] / Z * x[m]);
     }
   }
 
