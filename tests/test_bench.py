@@ -397,7 +397,7 @@ def test_the_hop_scan_language_model_computes_the_same_loss():
 
 
 def test_a_step_that_takes_too_long_is_bounded(tmp_path):
-    """At lengths above 512 a first step runs in a process, which is ended after a limit."""
+    """With more than 512 tokens a first step runs in a process, which is ended after a limit."""
     pytest.importorskip("transformers", reason="this rival is a model of transformers")
     contest = lm_step.lm_contest(
         batch=1, length=600, vocab=64, models=("transformers Mamba",), limit=0.1

@@ -43,8 +43,8 @@ class SpeedConfig:
     lm_models: tuple[str, ...] | None = None
     """Models to time in the part lm; all if not given."""
     lm_limit: float = 120.0
-    """Seconds that a step of a model of another package may take at lengths above 512 in the part
-    lm; of a slower one, only this bound is reported."""
+    """CPU seconds that a step of another package's model may take in the part lm if it has more
+    than 512 tokens; of a slower one, only this bound is reported."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
 """One optimiser step of language models of about two million parameters.
 
 BD-LRU, BD-LRU on the paper's scan, an LSTM and a transformer (presets), and the Mamba and Mamba-2
-of transformers. Without their CUDA kernels, these may take hours or more memory than there is at
-great lengths, so that a first step runs in a process of its own.
+of transformers. Without their CUDA kernels, these may take hours, or more memory than there is, so
+that a first step of more than 512 tokens runs in a process of its own.
 """
 
 import math
 import multiprocessing
+import resource
+import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -99,14 +102,12 @@ def _foreign_step(name: str, batch: int, length: int, bf16: bool) -> Entrant:
 
 
 def _try_in_process(name: str, batch: int, length: int, bf16: bool, seconds: float) -> None:
-    """Run a step of a model of another package in a process that ends after `seconds`."""
-    arguments = (name, batch, length, bf16, torch.get_num_threads())
+    """Run a step of a model of another package in a process that ends after CPU `seconds`."""
+    arguments = (name, batch, length, bf16, seconds, torch.get_num_threads())
     process = multiprocessing.get_context("spawn").Process(target=_one_step, args=arguments)
     process.start()
-    process.join(seconds)
-    if process.is_alive():
-        process.kill()
-        process.join()
+    process.join()
+    if process.exitcode == -signal.SIGXCPU:
         raise TooSlow(seconds)
     if process.exitcode:
         raise RuntimeError(
@@ -115,19 +116,24 @@ def _try_in_process(name: str, batch: int, length: int, bf16: bool, seconds: flo
         )
 
 
-def _one_step(name: str, batch: int, length: int, bf16: bool, threads: int) -> None:
+def _one_step(name: str, batch: int, length: int, bf16: bool, seconds: float, threads: int) -> None:
     """The process: the first to be ended if memory runs out."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     torch.set_num_threads(threads)
-    _foreign_step(name, batch, length, bf16)()
+    step = _foreign_step(name, batch, length, bf16)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if seconds < math.inf:
+        end = math.ceil(time.process_time() + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (end, end + 1))
+    step()
 
 
 def _entrant(
     name: str, batch: int, length: int, vocab: int | None, bf16: bool, limit: float
 ) -> Entrant:
     if name in FOREIGN:
-        if length > LENGTH:
+        if batch * length > LENGTH:
             _try_in_process(name, batch, length, bf16, limit)
         return _foreign_step(name, batch, length, bf16)
     config = find_preset(_PRESETS.get(name, _PRESETS[_OURS]))
@@ -148,7 +154,7 @@ def lm_contest(
 
     Args:
         vocab: a smaller vocabulary for our presets.
-        limit: seconds that a step of another package may take at lengths above 512.
+        limit: CPU seconds that a step of another package may take with more than 512 tokens.
     """
     names = dict.fromkeys((_OURS, *models))
     entrants = {
