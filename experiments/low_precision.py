@@ -5,8 +5,8 @@
 
 Each run in float32 is one of another experiment, and its twin differs in `bf16` alone: products,
 gates and values are then rounded to bfloat16, while states, sums and weights stay float32. S3 and
-S5 with the preset `tracking`, which proves the model or restarts; and a language model of two million
-parameters.
+S5 with the preset `tracking`, which proves the model or restarts; and a language model of two
+million parameters.
 """
 
 from collections.abc import Iterator
