@@ -29,7 +29,7 @@ report: $(VENV)/.plot
 	$(BIN)/statemix report
 
 tables: $(VENV)/.plot
-	$(BIN)/statemix report --documents docs/explanation/reproduce.md docs/explanation/groups.md docs/explanation/stories.md docs/explanation/tracking.md docs/howto/hybrids.md
+	$(BIN)/statemix report --documents docs/explanation/reproduce.md docs/explanation/groups.md docs/explanation/stories.md docs/explanation/tracking.md docs/explanation/precision.md docs/howto/hybrids.md
 	$(BIN)/statemix leaderboard --out docs/reference/leaderboard.md
 	$(BIN)/statemix leaderboard --protocol deltaproduct --out docs/reference/leaderboard.md
 	$(BIN)/python docs/render.py

@@ -19,9 +19,14 @@ BLOCK = re.compile(r"(<!-- (results/bench/\S+) -->\n\n).*?\n\n", re.DOTALL)
 SETTING = re.compile(r"2M parameters, B = 1, T = (\d+)$")
 
 WIDTH, HEIGHT = 760, 360
-LEFT, RIGHT, TOP, BOTTOM = 70, 130, 34, 48
-COLOURS = {"BD-LRU, m = 4": "#3a66d8", "nn.LSTM": "#d98e04", "transformer": "#d6402e"}
-TICKS = (50, 100, 200, 400, 800, 1600)  # microseconds
+LEFT, RIGHT, TOP, BOTTOM = 70, 190, 34, 48
+COLOURS = {
+    "BD-LRU, m = 4": "#3a66d8",
+    "nn.LSTM": "#d98e04",
+    "transformer": "#d6402e",
+    "transformers Mamba-2": "#2f9e4f",
+}
+TICKS = (50, 100, 200, 400, 800, 1600, 3200)  # microseconds
 
 
 def main() -> None:
@@ -43,7 +48,7 @@ def curves(rows: list[Row]) -> dict[str, dict[int, float]]:
     found: dict[str, dict[int, float]] = {}
     for row in rows:
         match = SETTING.match(row.setting)
-        if match and row.entrant in COLOURS:
+        if match and row.entrant in COLOURS and row.rounds:
             T = int(match[1])
             found.setdefault(row.entrant, {})[T] = 1e3 * row.value / T
     return found

@@ -8,8 +8,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from statemix import BDLRU
-from statemix.bench import error, gpu, lm_step, memory, rivals, speed, step, throughput
+from statemix import BDLRU, HLRU
+from statemix.bench import (
+    error,
+    gpu,
+    lm_step,
+    memory,
+    packages,
+    rivals,
+    speed,
+    step,
+    task_step,
+    throughput,
+)
 from statemix.bench.foreign import FOREIGN
 from statemix.bench.measure import Contest, Row, append, hold
 from statemix.bench.tables import markdown, read_rows
@@ -164,8 +175,9 @@ def test_rivals_compute_the_same_scan():
     truth = rivals.ours(gates, v)
     for scan in (rivals.by_hop_scan, rivals.by_loop):
         torch.testing.assert_close(scan(gates, v), truth, rtol=1e-4, atol=1e-6)
-    assert set(rivals.RIVALS) == {name for names in RIVALS.values() for name in names}
-    assert set(rivals.PACKAGES) | set(ANYWHERE) == set(rivals.RIVALS)
+    every = set(rivals.RIVALS) | set(rivals.COMPANION_RIVALS)
+    assert every == {name for names in RIVALS.values() for name in names}
+    assert set(rivals.PACKAGES) | set(ANYWHERE) == every
 
 
 @pytest.mark.parametrize(
@@ -182,11 +194,55 @@ def test_optional_rivals_compute_the_same_gradient(package, names):
             )
 
 
+@pytest.mark.parametrize("m", [1, 3])
+def test_torch_slices_computes_the_same_scan_and_gradient(m):
+    pytest.importorskip("slices", reason="torch-slices needs Python 3.11")
+    sizes = (2, 9, 3, m)
+    truth = rivals.differentiated(rivals.ours, sizes)()
+    for theirs, ours in zip(rivals.RIVALS["torch-slices"](sizes)(), truth, strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("m", [1, 4])
+def test_torchlpc_computes_the_same_scan_gradient_and_layer(m):
+    pytest.importorskip("torchlpc", reason="torchlpc is only in the extra `bench`")
+    entrants = rivals.companion_contest((2, 9, 3, m), ["loop", "torchlpc"])
+    assert list(entrants) == ["statemix", "torchlpc"]
+    for theirs, ours in zip(entrants["torchlpc"](), entrants["statemix"](), strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
+    ours, theirs = HLRU(8, 3, m), packages.LPCHLRU(8, 3, m)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2, 9, 8)
+    torch.testing.assert_close(theirs(x), ours(x), rtol=1e-4, atol=1e-6)
+
+
+def test_the_companion_recurrence_is_timed_only_against_a_rival():
+    assert rivals.companion_contest((2, 9, 3, 2), ["loop", "nn.LSTM"]) == {}
+    assert not rivals.takes("torchlpc", (2, 9, 3, 2))
+
+
+@pytest.mark.filterwarnings("ignore")  # of other packages
+def test_packages_take_part_in_scans_and_layers(tmp_path):
+    pytest.importorskip("slices", reason="torch-slices needs Python 3.11")
+    pytest.importorskip("torchlpc", reason="torchlpc is only in the extra `bench`")
+    out = tmp_path / "speed.jsonl"
+    names = ["--rivals", "torch-slices", "torchlpc"]
+    main(["bench", "speed", "--parts", "scan", "layer", *SMALL, *names, "--out", str(out)])
+    found = {(row["part"], row["setting"], row["entrant"]) for row in lines(out)}
+    for m in (1, 3):
+        setting = f"(B, T, n, m) = (2, 8, 8, {m})"
+        assert ("scan", setting, "torch-slices") in found
+        assert ("scan", f"companion, {setting}", "torchlpc") in found
+    setting = "d = 32, n = 8, m = 4, B = 2, T = 8"
+    assert ("layer", setting, "torch-slices") in found
+    assert ("layer", f"H-LRU, {setting}", "HLRU on torchlpc") in found
+
+
 def test_rivals_that_are_not_installed_are_skipped(monkeypatch, capsys):
     monkeypatch.setattr(rivals, "find_spec", lambda name: None)
-    assert rivals.available(("loop", "jax scan")) == ["loop"]
+    assert rivals.available(("loop", "jax scan", "torchlpc")) == ["loop"]
     printed = capsys.readouterr().err
-    assert "jax scan" in printed
+    assert "jax scan, torchlpc" in printed
     assert install_command("bench") in printed
 
 
@@ -322,12 +378,39 @@ def test_bench_checks_its_options_before_measuring(arguments, message):
         main(["bench", *arguments])
 
 
+def test_steps_of_tasks_in_both_precisions():
+    contests = list(task_step.task_contests(length=40))
+    settings = [contest.setting for contest in contests]
+    assert settings[1] == "copy, m = 16, 512 states, width 128, B = 128, T = 40"
+    assert len(set(settings)) == 4
+    losses = {name: entrant()[0] for name, entrant in contests[0].entrants.items()}
+    assert losses["bf16"] == pytest.approx(losses["float32"], abs=0.01)
+    assert losses["bf16"] != losses["float32"]
+
+
 def test_the_hop_scan_language_model_computes_the_same_loss():
     models = ("nn.LSTM", "BD-LRU on hop_scan")
     contest = lm_step.lm_contest(batch=1, length=12, vocab=64, models=models)
     losses = {name: entrant() for name, entrant in contest.entrants.items()}
     assert losses["BD-LRU on hop_scan"] == pytest.approx(losses["BD-LRU, m = 4"], rel=1e-5)
     assert losses["nn.LSTM"] != losses["BD-LRU, m = 4"]
+
+
+def test_a_step_that_takes_too_long_is_bounded(tmp_path):
+    """With more than 512 tokens a first step runs in a process, which is ended after a limit."""
+    pytest.importorskip("transformers", reason="this rival is a model of transformers")
+    contest = lm_step.lm_contest(
+        batch=1, length=600, vocab=64, models=("transformers Mamba",), limit=0.1
+    )
+    ours, mamba = hold(contest, rounds=1)
+    assert (mamba.value, mamba.rounds) == (100.0, 0)
+    assert mamba.ratio == 0.1 / (ours.value / 1e3)
+    assert f"> {mamba.ratio:.2g} |" in markdown([ours, mamba])
+
+
+def test_a_step_that_fails_in_its_process_is_left_out():
+    with pytest.raises(RuntimeError, match="failed in its process with exit code 1"):
+        lm_step._try_in_process("no such model", 1, 600, False, 60.0)
 
 
 @pytest.mark.parametrize("name", FOREIGN)

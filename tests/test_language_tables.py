@@ -10,13 +10,16 @@ import pytest
 from statemix.commands.views.report import update_documents
 from statemix.lm.result import LMResult
 from statemix.report.minutes import minutes_table
+from statemix.report.precision import precision_table
 from statemix.report.stories import stories_figure, stories_table
 from statemix.sweep import load_places
 from statemix.sweep.ledger import Ledger, make_entry
+from statemix.train import RunResult
 
 ROOT = Path(__file__).parent.parent
 MINUTES = ROOT / "experiments" / "equal_minutes.py"
 STORIES = ROOT / "experiments" / "stories.py"
+PRECISION = ROOT / "experiments" / "low_precision.py"
 
 
 @pytest.fixture
@@ -117,6 +120,28 @@ def test_the_page_about_stories_has_a_picture(ledger, tmp_path, monkeypatch):
     assert "Stories whose answer is a state" in first
     render_stories.main(ledger.path, picture)
     assert picture.read_text() == first
+
+
+def test_precisions_are_shown_side_by_side(ledger):
+    assert "no run of `experiments/low_precision.py` yet" in precision_table(PRECISION, ledger.path)
+    cells = [cell for cell in load_places(PRECISION) if cell.column in ("s3", "text")]
+    assert len(cells) == 12
+    for number, cell in enumerate(cells):
+        if cell.column == "text":
+            result = {**result_of(cell.config), "perplexity": 10.0 + number}
+        else:
+            accuracy = {"token": 1.0, "sequence": 1.0, "macro": 1.0}
+            numbers = (cell.config.id, 500, 1, 1, 0, 1000, 1.0, accuracy, accuracy, 0, 1.0, 1.0)
+            found = RunResult(*numbers, certificate={"holds": True} if number else None)
+            curve = {"41": 1.0, "1025": 1 - number / 10}
+            result = {**asdict(found), "measured": {"by_length": curve}}
+        ledger.append(make_entry(cell.config, result, None))
+    assert rows_of(precision_table(PRECISION, ledger.path)) == [
+        ["2m-bdlru-m4", "text", "bf16", "3", "perplexity 20.00 ± 1.00"],
+        ["2m-bdlru-m4", "text", "float32", "3", "perplexity 14.00 ± 1.00"],
+        ["BD-LRU m3", "s3", "bf16", "3", "3 of 3 proved, 0.200 at 1025, 500 steps"],
+        ["BD-LRU m3", "s3", "float32", "3", "2 of 3 proved, 0.800 at 1025, 500 steps"],
+    ]
 
 
 def test_nothing_is_drawn_without_runs(ledger, tmp_path):

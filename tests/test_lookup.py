@@ -7,6 +7,7 @@ from torch import nn
 
 from statemix import BDLRU, HLRU
 from statemix.kernels.cpu import layer as cpu_layer
+from statemix.kernels.cpu.library import Missing, load
 from statemix.layers.lookup import embed
 from statemix.layers.mixer import build_mixer, mix
 from statemix.models import Autoencoder, ModelConfig, Tagger
@@ -17,6 +18,7 @@ from statemix.ops.dispatch import layer_op
 T = 21
 READ_FROM = pytest.mark.parametrize("read_from", [0, 1, 13, T - 1, T])
 LAYERS = pytest.mark.parametrize("cls", [BDLRU, HLRU])
+needs_kernel = pytest.mark.skipif(isinstance(load(), Missing), reason="no compiled CPU library")
 SETTINGS = {
     "batch": (3, {}),
     "reverse": (2, {"reverse": True}),
@@ -180,3 +182,79 @@ def test_positions_and_tokens_are_looked_up_together(monkeypatch, mixer, options
     gathered = embed(model.embedding, tokens, mixer_of_block, positions)
     assert not isinstance(gathered, Lookup)
     torch.testing.assert_close(looked_up, everything(), rtol=1e-10, atol=1e-12)
+
+
+@needs_kernel
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 16])
+@LAYERS
+def test_a_table_is_as_accurate_as_gates_at_every_step(monkeypatch, cls, m):
+    """Also where a block averages, so that the gradient of a gate is a small difference.
+
+    Errors relative to float64 vary with the draw; the median is over seven of them.
+    """
+
+    def everything(layer, table, tokens):
+        table = table.clone().requires_grad_()
+        y, state = layer(Lookup(table, tokens))
+        loss = y.square().sum() + state.sum()
+        return y.detach(), *torch.autograd.grad(loss, [table, *layer.parameters()])
+
+    ratios = []
+    for seed in range(7):
+        torch.manual_seed(seed)
+        layer = cls(6, 9, m)
+        for parameter in layer.parameters():
+            nn.init.normal_(parameter, std=0.3)
+        table = 3 + torch.randn(5, 6)
+        tokens = torch.randint(5, (4, 200))
+        monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
+        fused = everything(layer, table, tokens)
+        monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 1 << 60)
+        lines = everything(layer, table, tokens)
+        truth = everything(layer.double(), table.double(), tokens)
+        errors = [
+            [float((x - exact).norm()) for x, exact in zip(found, truth, strict=True)]
+            for found in (fused, lines)
+        ]
+        ratios.append([ours / theirs for ours, theirs in zip(*errors, strict=True)])
+    assert max(torch.tensor(ratios).median(0).values.tolist()) <= 2
+
+
+@needs_kernel
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_table_of_saturated_rows_copies_states_exactly(monkeypatch, dtype):
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
+    m, steps = 5, 8192
+    layer = BDLRU(m, 1, m, learn_initial_state=True).to(dtype)
+    generator = torch.Generator().manual_seed(0)
+    moves = [torch.randperm(m, generator=generator) for _ in range(4)]
+    table = torch.eye(4, m)
+    with torch.no_grad():
+        gates = torch.zeros(m, m + 1, m)
+        for token, move in enumerate(moves):
+            gates[torch.arange(m), move, token] = 256
+        layer.W_g.weight.copy_(gates.flatten(0, 1))
+        layer.W_g.bias.zero_()
+        layer.h0.copy_(torch.arange(m).view(1, m))
+    tokens = torch.randint(4, (1, steps), generator=generator)
+    _, final = layer(Lookup(table.to(dtype), tokens))
+    expected = torch.arange(m)
+    for token in tokens[0].tolist():
+        expected = expected[moves[token]]
+    assert final.flatten().tolist() == expected.tolist()
+
+
+@needs_kernel
+@LAYERS
+def test_a_table_gives_the_same_bits_for_any_number_of_threads(monkeypatch, cls):
+    monkeypatch.setattr(layer_dispatch, "WORTHWHILE", 0)
+    layer = cls(6, 70, 4)
+    table = torch.randn(33, 6).requires_grad_()
+    tokens = torch.randint(33, (3, 500))
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        y, state = layer(Lookup(table, tokens))
+        found.append((y, state))
+    torch.set_num_threads(1)
+    torch.testing.assert_close(*found, rtol=0, atol=0)

@@ -42,6 +42,9 @@ class SpeedConfig:
     """Lengths T for the part lm."""
     lm_models: tuple[str, ...] | None = None
     """Models to time in the part lm; all if not given."""
+    lm_limit: float = 120.0
+    """CPU seconds that a step of another package's model may take in the part lm if it has more
+    than 512 tokens; of a slower one, only this bound is reported."""
 
 
 @dataclass(frozen=True)

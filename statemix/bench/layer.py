@@ -1,20 +1,21 @@
-"""A BD-LRU, its projections alone, and torch's recurrent layers of the same width.
+"""A BD-LRU, its projections alone, and torch's recurrent layers of the same width; and an H-LRU.
 
-SLiCE, the block-diagonal recurrence of torch-slices, takes part if the package is installed.
+SLiCE, the block-diagonal recurrence of torch-slices, takes part if the package is installed, and an
+H-LRU whose scan is that of torchlpc competes with ours.
 """
 
-from collections.abc import Callable
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from statemix.bench.measure import Contest
-from statemix.bench.rivals import SIZES, Entrant
-from statemix.layers import BDLRU
+from statemix.bench.packages import LPCHLRU
+from statemix.bench.rivals import SIZES, Entrant, available
+from statemix.layers import BDLRU, HLRU
 from statemix.layers.weights import project
 
-__all__ = ["layer_contest"]
+__all__ = ["layer_contests"]
 
 
 class _Projections(nn.Module):
@@ -33,8 +34,39 @@ class _Projections(nn.Module):
         return self.multiply(self.W_o, self.multiply(self.W_v, x)), self.multiply(self.W_g, x)
 
 
-def layer_contest(sizes: SIZES, threads: int, *, bf16: bool) -> Contest:
-    """Forward and backward of each, relative to BDLRU; with `bf16`, under autocast."""
+def layer_contests(sizes: SIZES, threads: int, *, bf16: bool) -> Iterator[Contest]:
+    """Forward and backward of each, relative to BDLRU and to HLRU; with `bf16`, under autocast."""
+    B, T, n, m = sizes
+    d = n * m
+    named = available(("torch-slices", "torchlpc"))
+    modules: dict[str, nn.Module] = {
+        "BDLRU": BDLRU(d, n, m),
+        "BDLRU save_memory": BDLRU(d, n, m, save_memory=True),
+        "its projections, nn.Linear": _Projections(n, m, lambda W, x: W(x)),
+        "its projections, faster library": _Projections(n, m, project),
+        "nn.LSTM": nn.LSTM(d, d, batch_first=True),
+        "nn.GRU": nn.GRU(d, d, batch_first=True),
+    }
+    if "torch-slices" in named:
+        from slices import SLiCE
+
+        modules["torch-slices"] = SLiCE(d, d, block_size=m)
+    setting = f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}" + ", bf16" * bf16
+    yield _contest(setting, "BDLRU", modules, sizes, threads, bf16)
+    if "torchlpc" in named:
+        modules = {"HLRU": HLRU(d, n, m), "HLRU on torchlpc": LPCHLRU(d, n, m)}
+        yield _contest(f"H-LRU, {setting}", "HLRU", modules, sizes, threads, bf16)
+
+
+def _contest(
+    setting: str,
+    reference: str,
+    modules: dict[str, nn.Module],
+    sizes: SIZES,
+    threads: int,
+    bf16: bool,
+) -> Contest:
+    """Forward and backward of the modules, from the same inputs and gradients."""
     B, T, n, m = sizes
     d = n * m
     x = torch.randn(B, T, d, requires_grad=True)
@@ -51,17 +83,5 @@ def layer_contest(sizes: SIZES, threads: int, *, bf16: bool) -> Contest:
 
         return call
 
-    entrants = {
-        "BDLRU": differentiated(BDLRU(d, n, m)),
-        "BDLRU save_memory": differentiated(BDLRU(d, n, m, save_memory=True)),
-        "its projections, nn.Linear": differentiated(_Projections(n, m, lambda W, x: W(x))),
-        "its projections, faster library": differentiated(_Projections(n, m, project)),
-        "nn.LSTM": differentiated(nn.LSTM(d, d, batch_first=True)),
-        "nn.GRU": differentiated(nn.GRU(d, d, batch_first=True)),
-    }
-    if find_spec("slices"):
-        from slices import SLiCE
-
-        entrants["torch-slices"] = differentiated(SLiCE(d, d, block_size=m))
-    setting = f"d = {d}, n = {n}, m = {m}, B = {B}, T = {T}" + ", bf16" * bf16
-    return Contest("layer", setting, "BDLRU", entrants, threads)
+    entrants = {name: differentiated(module) for name, module in modules.items()}
+    return Contest("layer", setting, reference, entrants, threads)

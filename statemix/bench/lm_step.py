@@ -1,19 +1,27 @@
 """One optimiser step of language models of about two million parameters.
 
 BD-LRU, BD-LRU on the paper's scan, an LSTM and a transformer (presets), and the Mamba and Mamba-2
-of transformers.
+of transformers. Without their CUDA kernels, these may take hours, or more memory than there is, so
+that a first step of more than 512 tokens runs in a process of its own.
 """
 
+import math
+import multiprocessing
+import resource
+import signal
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from statemix.bench.foreign import FOREIGN
-from statemix.bench.measure import Contest
+from statemix.bench.measure import Contest, TooSlow
 from statemix.bench.rivals import Entrant
 from statemix.bench.step import HopScanBDLRU
 from statemix.config.lm import LMRunConfig
@@ -93,8 +101,40 @@ def _foreign_step(name: str, batch: int, length: int, bf16: bool) -> Entrant:
     return _step(foreign.model, foreign.loss, optimiser, (vocab, batch, length), bf16)
 
 
-def _entrant(name: str, batch: int, length: int, vocab: int | None, bf16: bool) -> Entrant:
+def _try_in_process(name: str, batch: int, length: int, bf16: bool, seconds: float) -> None:
+    """Run a step of a model of another package in a process that ends after CPU `seconds`."""
+    arguments = (name, batch, length, bf16, seconds, torch.get_num_threads())
+    process = multiprocessing.get_context("spawn").Process(target=_one_step, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode == -signal.SIGXCPU:
+        raise TooSlow(seconds)
+    if process.exitcode:
+        raise RuntimeError(
+            f"a step failed in its process with exit code {process.exitcode} "
+            "(-9: there was too little memory)"
+        )
+
+
+def _one_step(name: str, batch: int, length: int, bf16: bool, seconds: float, threads: int) -> None:
+    """The process: the first to be ended if memory runs out."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    torch.set_num_threads(threads)
+    step = _foreign_step(name, batch, length, bf16)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if seconds < math.inf:
+        end = math.ceil(time.process_time() + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (end, end + 1))
+    step()
+
+
+def _entrant(
+    name: str, batch: int, length: int, vocab: int | None, bf16: bool, limit: float
+) -> Entrant:
     if name in FOREIGN:
+        if batch * length > LENGTH:
+            _try_in_process(name, batch, length, bf16, limit)
         return _foreign_step(name, batch, length, bf16)
     config = find_preset(_PRESETS.get(name, _PRESETS[_OURS]))
     config = config if vocab is None else replace(config, vocab=vocab)
@@ -108,15 +148,17 @@ def lm_contest(
     *,
     models: tuple[str, ...] = MODELS,
     bf16: bool = False,
+    limit: float = math.inf,
 ) -> Contest:
     """The contest between `models`, all of the same number of parameters; ours always takes part.
 
     Args:
         vocab: a smaller vocabulary for our presets.
+        limit: CPU seconds that a step of another package may take with more than 512 tokens.
     """
     names = dict.fromkeys((_OURS, *models))
     entrants = {
-        name: _lazily(partial(_entrant, name, batch, length, vocab, bf16)) for name in names
+        name: _lazily(partial(_entrant, name, batch, length, vocab, bf16, limit)) for name in names
     }
     dtype = ", bf16" if bf16 else ""
     return Contest("lm", f"2M parameters, B = {batch}, T = {length}{dtype}", _OURS, entrants)

@@ -21,7 +21,7 @@ from statemix import __version__
 from statemix.ops.dispatch import cpu, gpu
 from statemix.ops.dispatch.linear import choices
 
-__all__ = ["Contest", "Row", "append", "check_writable", "hold"]
+__all__ = ["Contest", "Row", "TooSlow", "append", "check_writable", "hold"]
 
 _SHORTEST = 1e-9  # seconds; a tiny reference may take less than the clock shows
 _SLOW = 1.0  # entrants slower than this, in seconds, run fewer rounds
@@ -43,9 +43,20 @@ class Contest:
     moved: int = 0  # bytes that every entrant reads and writes, if known
 
 
+class TooSlow(Exception):
+    """Raised by the first call of an entrant that would take longer than `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"a call takes more than {seconds:g} s")
+        self.seconds = seconds
+
+
 @dataclass(frozen=True)
 class Row:
-    """One entrant's result: a number, and its ratio to the reference's."""
+    """One entrant's result: a number, and its ratio to the reference's.
+
+    With no rounds, both are lower bounds.
+    """
 
     part: str
     setting: str
@@ -94,8 +105,11 @@ def _gpu_seconds(entrant: Callable[[], object]) -> float:
 def hold(contest: Contest, rounds: int) -> list[Row]:
     """Run the contest: one warm-up round, then `rounds` timed ones."""
     with _threads_of_torch(contest.threads):
+        bounds: dict[str, float] = {}
         entrants = {
-            name: entrant for name, entrant in contest.entrants.items() if _runs(name, contest)
+            name: entrant
+            for name, entrant in contest.entrants.items()
+            if _runs(name, contest, bounds)
         }
         times: dict[str, list[float]] = {name: [] for name in entrants}
         for round_ in range(rounds):
@@ -107,29 +121,35 @@ def hold(contest: Contest, rounds: int) -> list[Row]:
                     entrant()  # untimed, as in a training loop: the pause let threads sleep
                 times[name].append(_seconds(entrant, contest))
     reference = max(statistics.median(times[contest.reference]), _SHORTEST)
+    found = {name: (statistics.median(taken), len(taken)) for name, taken in times.items()}
+    found |= {name: (bound, 0) for name, bound in bounds.items()}
     return [
         Row(
             part=contest.part,
             setting=contest.setting,
             entrant=name,
             threads=contest.threads,
-            value=1e3 * statistics.median(taken),
+            value=1e3 * found[name][0],
             unit="ms",
             reference=contest.reference,
-            ratio=statistics.median(taken) / reference,
-            rounds=len(taken),
+            ratio=found[name][0] / reference,
+            rounds=found[name][1],
         )
-        for name, taken in times.items()
+        for name in contest.entrants
+        if name in found
     ]
 
 
-def _runs(name: str, contest: Contest) -> bool:
+def _runs(name: str, contest: Contest, bounds: dict[str, float]) -> bool:
     """Call an entrant for the first time. If it fails, leave it out and say so on stderr.
 
-    A failure of the reference is an error.
+    The time of one that is too slow is bounded in `bounds`. A failure of the reference is an error.
     """
     try:
         contest.entrants[name]()
+    except TooSlow as slow:
+        bounds[name] = slow.seconds
+        return False
     except Exception as error:
         if name == contest.reference:
             raise

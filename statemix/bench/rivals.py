@@ -1,4 +1,4 @@
-"""Other implementations of a gated block scan and its gradients, from the same inputs.
+"""Other implementations of the gated scans and their gradients, from the same inputs.
 
 An entrant is a function without arguments that runs forward and backward once.
 """
@@ -13,10 +13,12 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
+from statemix.bench.packages import by_lpc, scan_of_slices
 from statemix.extras import install_command
-from statemix.ops import gated_block_scan, hop_scan
+from statemix.ops import gated_block_scan, gated_companion_scan, hop_scan
 
 __all__ = [
+    "COMPANION_RIVALS",
     "PACKAGES",
     "RIVALS",
     "SIZES",
@@ -24,10 +26,12 @@ __all__ = [
     "available",
     "by_hop_scan",
     "by_loop",
+    "companion_contest",
     "contest_entrants",
     "differentiated",
     "inputs",
     "ours",
+    "ours_companion",
     "takes",
 ]
 
@@ -35,23 +39,34 @@ Entrant = Callable[[], object]
 SIZES = tuple[int, int, int, int]
 
 
-def inputs(sizes: SIZES) -> tuple[Tensor, Tensor]:
-    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m), in torch's default dtype."""
+def inputs(sizes: SIZES, *, companion: bool = False) -> tuple[Tensor, Tensor]:
+    """Raw gates (B, T, n, m, m + 1) and values (B, T, n, m), in torch's default dtype.
+
+    Those of the companion recurrence are (B, T, n, m + 1) and (B, T, n).
+    """
     torch.manual_seed(0)
-    gates = torch.randn(*sizes, sizes[-1] + 1)
-    return gates.requires_grad_(), torch.randn(sizes).requires_grad_()
+    rows = sizes[:-1] if companion else sizes
+    gates = torch.randn(*rows, sizes[-1] + 1)
+    return gates.requires_grad_(), torch.randn(rows).requires_grad_()
 
 
-def differentiated(scan: Callable[[Tensor, Tensor], Tensor], sizes: SIZES) -> Entrant:
+def differentiated(
+    scan: Callable[[Tensor, Tensor], Tensor], sizes: SIZES, *, companion: bool = False
+) -> Entrant:
     """Forward and backward of `scan` from gates and values to states."""
-    gates, v = inputs(sizes)
-    weight = torch.ones(sizes)
+    gates, v = inputs(sizes, companion=companion)
+    weight = torch.ones_like(v)
     return lambda: torch.autograd.grad(scan(gates, v), (gates, v), weight)
 
 
 def ours(gates: Tensor, v: Tensor) -> Tensor:
     """The states computed by `gated_block_scan`."""
     return gated_block_scan(gates, v)[0]
+
+
+def ours_companion(gates: Tensor, v: Tensor) -> Tensor:
+    """The outputs computed by `gated_companion_scan`."""
+    return gated_companion_scan(gates, v)[0]
 
 
 def by_hop_scan(gates: Tensor, v: Tensor) -> Tensor:
@@ -205,6 +220,7 @@ RIVALS: dict[str, Callable[[SIZES], Entrant]] = {
     "loop": lambda sizes: differentiated(by_loop, sizes),
     "nn.LSTM": _lstm,
     "mamba.py": _mamba_py,
+    "torch-slices": lambda sizes: differentiated(scan_of_slices(*sizes[2:]), sizes),
     "jax scan": lambda sizes: _jax_entrant(sizes, parallel=False),
     "jax associative_scan": lambda sizes: _jax_entrant(sizes, parallel=True),
     "fla HGRN": _fla_hgrn,
@@ -212,8 +228,11 @@ RIVALS: dict[str, Callable[[SIZES], Entrant]] = {
     "mamba-ssm": _mamba_ssm,
     "accelerated-scan": _accelerated_scan,
 }
+COMPANION_RIVALS = {"torchlpc": by_lpc}
 PACKAGES = {
     "mamba.py": "mambapy",
+    "torch-slices": "slices",
+    "torchlpc": "torchlpc",
     "jax scan": "jax",
     "jax associative_scan": "jax",
     "fla HGRN": "fla",
@@ -238,8 +257,10 @@ def available(names: tuple[str, ...]) -> list[str]:
 
 
 def takes(name: str, sizes: SIZES) -> bool:
-    """True if a rival can compute scans of these sizes."""
+    """True if a rival can compute block scans of these sizes."""
     _, T, _, m = sizes
+    if name in COMPANION_RIVALS:
+        return False
     return (m == 1 or name not in _DIAGONAL) and (name != "accelerated-scan" or T & (T - 1) == 0)
 
 
@@ -249,3 +270,12 @@ def contest_entrants(sizes: SIZES, names: list[str]) -> dict[str, Entrant]:
         "statemix": differentiated(ours, sizes),
         **{name: RIVALS[name](sizes) for name in names if takes(name, sizes)},
     }
+
+
+def companion_contest(sizes: SIZES, names: list[str]) -> dict[str, Entrant]:
+    """Our companion scan and the rivals in `names` that compute one; empty if none does."""
+    scans = {name: scan for name, scan in COMPANION_RIVALS.items() if name in names}
+    if not scans:
+        return {}
+    entrants = {"statemix": ours_companion, **scans}
+    return {name: differentiated(scan, sizes, companion=True) for name, scan in entrants.items()}

@@ -1,8 +1,8 @@
 """The contests of `statemix bench speed`.
 
 kernel    forward and backward into mapped memory, relative to a loop that only moves the same bytes
-scan      gated_block_scan as users call it, and other implementations relative to it
-layer     a BD-LRU and torch's recurrent layers, relative to its three projections alone
+scan      the gated scans as users call them, and other implementations relative to them
+layer     BD-LRU and H-LRU, and other recurrent layers and projections relative to them
 threads   the scan with several threads, relative to one thread
 length    time per token, from short sequences to long ones, at equal B · T
 """
@@ -17,11 +17,19 @@ import torch
 from statemix.bench import gpu
 from statemix.bench.config import SpeedConfig
 from statemix.bench.gates import gates_contests
-from statemix.bench.layer import layer_contest
+from statemix.bench.layer import layer_contests
 from statemix.bench.lm_step import MODELS, lm_contest
 from statemix.bench.measure import Contest, Row, hold
-from statemix.bench.rivals import Entrant, available, contest_entrants, differentiated, ours
+from statemix.bench.rivals import (
+    Entrant,
+    available,
+    companion_contest,
+    contest_entrants,
+    differentiated,
+    ours,
+)
 from statemix.bench.step import step_contest
+from statemix.bench.task_step import task_contests
 from statemix.bench.throughput import throughput_contests
 from statemix.kernels.calls import Recurrence
 from statemix.kernels.cpu import pool
@@ -49,21 +57,15 @@ def _contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
                     else _kernel_contests(block, B, T, n, m)
                 )
     if part == "scan":
-        names = available(config.rivals or ())
-        for threads in config.threads:
-            for m in config.block_sizes:
-                sizes = (B, T, n, m)
-                entrants = contest_entrants(sizes, names)
-                setting = f"(B, T, n, m) = {sizes}"
-                yield Contest(part, setting, "statemix", entrants, threads, device)
+        yield from _scan_contests(config)
     if part == "gates":
         for m in config.block_sizes:
             yield from gates_contests((B, T, n, m))
     if part == "layer":
         for threads in config.threads:
             bf16 = config.dtype == "bfloat16" and device == "cpu"
-            contest = layer_contest((B, T, n, 4), threads, bf16=bf16)
-            yield replace(contest, device=device)
+            for contest in layer_contests((B, T, n, 4), threads, bf16=bf16):
+                yield replace(contest, device=device)
     yield from (replace(contest, device=device) for contest in _fixed_contests(config, part))
     if part == "length":
         shapes = [
@@ -79,15 +81,30 @@ def _contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
         yield Contest(part, setting, next(iter(entrants)), entrants, device=device)
 
 
+def _scan_contests(config: SpeedConfig) -> Iterator[Contest]:
+    """Block scans at every size, and companion scans if a rival computes them."""
+    names = available(config.rivals or ())
+    for threads, m in product(config.threads, config.block_sizes):
+        sizes = (config.batch, config.length, config.blocks, m)
+        block = contest_entrants(sizes, names)
+        yield Contest("scan", f"(B, T, n, m) = {sizes}", "statemix", block, threads, config.device)
+        companion = companion_contest(sizes, names)
+        if companion:
+            setting = f"companion, (B, T, n, m) = {sizes}"
+            yield Contest("scan", setting, "statemix", companion, threads, config.device)
+
+
 def _fixed_contests(config: SpeedConfig, part: str) -> Iterator[Contest]:
     """The contests of the parts with fixed sizes."""
     if part == "step":
         yield step_contest()
+        if config.device == "cpu":
+            yield from task_contests()
     if part == "lm":
         for length, batch in product(config.lm_lengths, config.lm_batches):
             models = MODELS if config.lm_models is None else config.lm_models
             bf16 = config.dtype == "bfloat16" and config.device == "cpu"
-            yield lm_contest(batch, length, models=models, bf16=bf16)
+            yield lm_contest(batch, length, models=models, bf16=bf16, limit=config.lm_limit)
     if part == "throughput":
         yield from throughput_contests("hop_scan compiled" in (config.rivals or ()))
 

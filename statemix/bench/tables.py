@@ -1,6 +1,7 @@
 """Measurements as Markdown: one table per part, and one line per setting.
 
-The reference of a contest has its value, and every other entrant has its ratio to it.
+The reference of a contest has its value, and every other entrant has its ratio to it, or a lower
+bound of it.
 """
 
 from collections.abc import Iterable
@@ -37,4 +38,4 @@ def _table(settings: dict[str, dict[str, Row]]) -> str:
 def _cell(row: Row) -> str:
     if row.entrant == row.reference:
         return f"{row.value:.3g} {row.unit}"
-    return f"{row.ratio:.2f}"
+    return f"{row.ratio:.2f}" if row.rounds else f"> {row.ratio:.2g}"

@@ -23,7 +23,14 @@ __all__ = [
 
 ANYWHERE = ("hop_scan", "hop_scan compiled", "loop", "nn.LSTM")
 RIVALS = {
-    "cpu": (*ANYWHERE, "mamba.py", "jax scan", "jax associative_scan"),
+    "cpu": (
+        *ANYWHERE,
+        "mamba.py",
+        "jax scan",
+        "jax associative_scan",
+        "torch-slices",
+        "torchlpc",
+    ),
     "cuda": (*ANYWHERE, "fla HGRN", "fla GatedDeltaNet", "mamba-ssm", "accelerated-scan"),
 }
 
@@ -44,11 +51,13 @@ class Speed(SpeedConfig):
 
     kernel: relative to a loop that only moves the same bytes.
     scan: the public scan, and other implementations relative to it; compiling hop_scan takes a
-    minute or more for each size.
-    layer: a BD-LRU, its projections alone, and torch's LSTM and GRU.
+    minute or more for each size. torchlpc computes the companion scan.
+    layer: a BD-LRU, its projections alone, torch's LSTM and GRU, and torch-slices; an H-LRU, and
+    one on torchlpc.
     threads: relative to one thread.
     length: time per token from T = 64 to 65,536.
-    step: a training step of a small model, with our scan and others.
+    step: a training step of a small model, with our scan and others; on a CPU, also of larger ones
+    in float32 and bfloat16.
     lm: an optimiser step of language models: BD-LRU, an LSTM, a transformer, Mamba and Mamba-2.
     throughput: the paper's figure; not measured by default.
     gates: scans and layers with hard gates relative to softmax; not measured by default.
@@ -60,7 +69,7 @@ class Speed(SpeedConfig):
 
     def run(self) -> None:
         sizes = ("batch", "length", "blocks", "rounds", "threads", "block_sizes")
-        for option in (*sizes, "lm_batches", "lm_lengths"):
+        for option in (*sizes, "lm_batches", "lm_lengths", "lm_limit"):
             check_positive(option, getattr(self, option))
         known = RIVALS[self.device]
         for rival in self.rivals or ():

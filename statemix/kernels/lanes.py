@@ -16,6 +16,7 @@ many at m = 1. All other gate functions keep c = m + 1 gates.
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -83,26 +84,51 @@ def _out_of_lanes(x: Tensor, n: int) -> Tensor:
     return x.transpose(1, 2).flatten(0, 1)[:n]
 
 
+def _parts(n: int) -> Iterator[tuple[slice, slice, int]]:
+    """Groups that are full, then one that is not: groups, their blocks, and the lanes of each."""
+    full = n // LANES
+    if full:
+        yield slice(0, full), slice(0, full * LANES), LANES
+    if n % LANES:
+        yield slice(full, full + 1), slice(full * LANES, n), n % LANES
+
+
+def _side_by_side(x: Tensor, lanes: int) -> Tensor:
+    """Blocks (count, rows, c, d) as (groups, rows, c, lanes, d), without a copy."""
+    return x.unflatten(0, (-1, lanes)).permute(0, 2, 3, 1, 4)
+
+
 def pack_inputs(gates: Tensor, v: Tensor, sizes: Sizes) -> Tensor:
     """The rows of W_g (n rows (m + 1), d) and W_v (n rows, d), or biases, in lane order."""
     n, m, rows, c = sizes
-    rows_of_gates = gates.reshape(n, rows, m + 1, -1)
-    if sizes.differences:
-        rows_of_gates = rows_of_gates[:, :, :m] - rows_of_gates[:, :, m:]
-    both = F.pad(rows_of_gates, (0, 0, 0, 1))
-    both[:, :, c] = v.view(n, rows, -1)
-    return _into_lanes(both.flatten(1, 2), n).reshape(sizes.inputs, -1)
+    W_g = gates.reshape(n, rows, m + 1, -1)
+    W_v = v.reshape(n, rows, 1, -1)
+    packed = gates.new_empty((sizes.groups, rows, c + 1, LANES, W_g.shape[-1]))
+    packed[n // LANES :] = 0
+    for groups, blocks, lanes in _parts(n):
+        into = packed[groups, ..., :lanes, :]
+        own = _side_by_side(W_g[blocks], lanes)
+        if sizes.differences:
+            torch.sub(own[:, :, :m], own[:, :, m:], out=into[:, :, :m])
+        else:
+            into[:, :, :c] = own
+        into[:, :, c:] = _side_by_side(W_v[blocks], lanes)
+    return packed.view(sizes.inputs, -1)
 
 
 def unpack_inputs(packed: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
     """The adjoint of `pack_inputs`, for gradients; that of the input gate is minus their sum."""
-    n, _, rows, c = sizes
-    lanes = packed.view(sizes.groups, rows * (c + 1), LANES, -1)
-    both = _out_of_lanes(lanes, n).unflatten(1, (rows, c + 1))
-    gates = both[:, :, :c]
+    n, m, rows, c = sizes
+    in_lanes = packed.view(sizes.groups, rows, c + 1, LANES, -1)
+    gates = packed.new_empty((n, rows, m + 1, in_lanes.shape[-1]))
+    v = packed.new_empty((n, rows, 1, in_lanes.shape[-1]))
+    for groups, blocks, lanes in _parts(n):
+        own = in_lanes[groups, ..., :lanes, :]
+        _side_by_side(gates[blocks], lanes)[:, :, :c] = own[:, :, :c]
+        _side_by_side(v[blocks], lanes)[:] = own[:, :, c:]
     if sizes.differences:
-        gates = torch.cat([gates, -gates.sum(2, keepdim=True)], 2)
-    return gates.flatten(0, 2), both[:, :, c].flatten(0, 1)
+        torch.sum(gates[:, :, :m], 2, keepdim=True, out=gates[:, :, m:]).neg_()
+    return gates.flatten(0, 2), v.flatten(0, 2)
 
 
 def pack_outputs(W_o: Tensor, sizes: Sizes) -> Tensor:

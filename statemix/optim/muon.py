@@ -4,8 +4,8 @@
     W[s] = (1 − λ r) W[s-1] − r √max(1, rows / columns) · orthogonal(0.95 M[s] + 0.05 G[s])
 
 torch.optim.Muon multiplies in bfloat16, which is tens of times slower on CPUs without such
-instructions, and accepts no vectors. This one computes in float32 on the small Gram matrix, and
-supports parameters that FSDP2 shards.
+instructions, and accepts no vectors. This one computes in float32 on the small Gram matrix, by the
+faster of the two libraries in torch, and supports parameters that FSDP2 shards.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
+
+from statemix.ops.dispatch.linear import product
 
 __all__ = ["Muon", "orthogonal"]
 
@@ -27,23 +29,24 @@ _MOMENTUM = 0.95
 def orthogonal(G: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
     """Move the singular values of `G` close to one.
 
-    An iteration is X ← P X with P = a + b A + c A² and A = X Xᵀ. All P are polynomials of the first
-    A, so they commute: the iteration runs on the smaller Gram matrix, A ← P² A, and the product of
-    all P is applied to X once, at the end.
+    An iteration is X ← P X with P = a + b A + c A² and A = X Xᵀ, or X ← X P with A = Xᵀ X if that
+    is smaller. All P are polynomials of the first A, so they commute: the iteration runs on the
+    Gram matrix, A ← P² A, and the product of all P is applied to X once, at the end.
     """
     X = G.to(torch.promote_types(G.dtype, torch.float32))
-    X = X.T if G.shape[0] > G.shape[1] else X
     X = X / (X.norm() + 1e-7)
+    is_tall = G.shape[0] > G.shape[1]
     a, b, c = _COEFFICIENTS
-    A = X @ X.T
-    one = torch.eye(len(X), dtype=X.dtype, device=X.device)
-    product = one
-    for _ in range(_ITERATIONS):
-        P = a * one + b * A + c * (A @ A)
-        A = P @ A @ P
-        product = P @ product
-    X = product @ X
-    return (X.T if G.shape[0] > G.shape[1] else X).to(G.dtype)
+    A = product(X.T, X) if is_tall else product(X, X.T)
+    every = None  # the product of all P
+    for iteration in range(_ITERATIONS):
+        P = b * A + c * product(A, A)
+        P.diagonal().add_(a)
+        every = P if every is None else product(P, every)
+        if iteration < _ITERATIONS - 1:
+            A = product(product(P, A), P)
+    assert every is not None
+    return (product(X, every.T) if is_tall else product(every, X)).to(G.dtype)
 
 
 class Muon(torch.optim.AdamW):

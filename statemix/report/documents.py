@@ -12,6 +12,7 @@
 <!-- language a -->              a panel of the paper's figure on language
 <!-- equal minutes -->           small language models after the same minutes of training
 <!-- stories -->                 accuracy on stories by number of events
+<!-- precision -->               training in float32 and in bfloat16
 """
 
 import math

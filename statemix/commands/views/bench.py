@@ -112,12 +112,13 @@ def _show(title: str, rows: list[Row]) -> None:
     last = None
     for row in rows:
         setting = (row.setting, row.threads)
+        bound = "" if row.rounds else "> "
         table.add_row(
             row.setting if setting != last else "",
             row.entrant,
             str(row.threads),
-            f"{row.value:.4g}",
-            f"{row.ratio:.3g}",
+            f"{bound}{row.value:.4g}",
+            f"{bound}{row.ratio:.3g}",
             row.reference,
         )
         last = setting

@@ -14,6 +14,7 @@ from statemix.report.gather import Neighbour, Place, gather, neighbours
 from statemix.report.language import LANGUAGE, PANELS, language_figure, read_language
 from statemix.report.minutes import MINUTES, minutes_table
 from statemix.report.page import write_report_page
+from statemix.report.precision import PRECISION, precision_table
 from statemix.report.stories import STORIES, stories_figure, stories_table
 from statemix.report.tables import agreement, comma_separated, coverage, grids, latex, markdown
 from statemix.report.throughput import throughput_figure
@@ -33,6 +34,7 @@ _OTHERS = {  # regions of documents: the experiment, and the function that rende
     "certified models": (CERTIFIED, certified_table),
     "equal minutes": (MINUTES, minutes_table),
     "stories": (STORIES, stories_table),
+    "precision": (PRECISION, precision_table),
 }
 
 

@@ -42,7 +42,7 @@ struct Block {
         next[i] = (dot(m, e, h) + e[m] * driver) / Z;
       } else if (KIND == Kind::hardmax) {
         next[i] = chosen_entry(g, m, h, driver);
-      } else if (KIND == Kind::given) {
+      } else if (normalised(KIND)) {
         next[i] = dot(m, g, h) + driver;
       } else {
         V w[GATES];
@@ -70,6 +70,13 @@ struct Block {
           dg.put(j, l * previous[j]);
         }
         d.drivers.put(i * d.driver_step, l);
+      } else if (KIND == Kind::weights) {  // added to the row of a table: see `Table`
+        const V h_i = h[i];
+        for (int j = 0; j < m; ++j) {
+          k[j] += g[j] * l;
+          dg.add(j, l * (previous[j] - h_i));
+        }
+        d.drivers.add(i * d.driver_step, l);
       } else if (KIND == Kind::softmax || KIND == Kind::odds) {
         V e[GATES], Z;
         numerators(g, m, e, &Z);

@@ -58,6 +58,11 @@ struct Companion {
       return;
     }
     const V driver = x.drivers[0], h_0 = h[0];
+    if (KIND == Kind::weights) {  // added to the row of a table: see `Table`
+      for (int j = 0; j < m; ++j) d.gates.add(j, l * (previous[j] - h_0));
+      d.drivers.add(0, l);
+      return;
+    }
     for (int j = 0; j < m; ++j)
       d.gates.put(j, EXPONENTIAL ? w[j] * l * (previous[j] - h_0)
                                : q[j] * l * (previous[j] - s[j] * h_0));
@@ -73,11 +78,11 @@ struct Companion {
     weights(gate, m, x.gates, w, nullptr, nullptr);
     V h = w[0] * s[0];
     for (int j = 1; j < m; ++j) h += w[j] * s[j];
-    return h + (KIND == Kind::given ? (V)x.drivers[0] : w[m] * x.drivers[0]);
+    return h + (normalised(KIND) ? (V)x.drivers[0] : w[m] * x.drivers[0]);
   }
 
   STATEMIX_INLINE void weights(int32_t gate, int m, const Source& g, V* w, V* q, V* s) {
-    if (KIND == Kind::given)
+    if (normalised(KIND))
       for (int j = 0; j < m; ++j) w[j] = g[j];
     if (EXPONENTIAL) {
       V Z;

@@ -6,6 +6,7 @@
 #include "block.hpp"
 #include "companion.hpp"
 #include "sweep.hpp"
+#include "table.hpp"
 
 namespace statemix {
 namespace {
@@ -31,13 +32,15 @@ void move_vectors(const float* src, int64_t reads, float* dst, int64_t writes, i
 
 template <template <int, Kind> class Scan, int M, Kind KIND>
 Functions functions() {
-  return {&Sweep<Scan<M, KIND>>::forward, &Sweep<Scan<M, KIND>>::backward, &move_vectors};
+  return {&Sweep<Scan<M, KIND>>::forward, &Sweep<Scan<M, KIND>>::backward, &move_vectors,
+          &Table<M>::weights, &Table<M>::gradient};
 }
 
 template <template <int, Kind> class Scan, int M>
 Functions by_kind(int32_t gate) {
   if (gate == STATEMIX_GIVEN) return functions<Scan, M, Kind::given>();
   if (gate == STATEMIX_SOFTMAX) return functions<Scan, M, Kind::softmax>();
+  if (gate == STATEMIX_WEIGHTS) return functions<Scan, M, Kind::weights>();
   if (gate == STATEMIX_ODDS) return functions<Scan, M, Kind::odds>();
   if (gate == STATEMIX_HARDMAX) return functions<Scan, M, Kind::hardmax>();
   return functions<Scan, M <= 4 ? M : 0, Kind::other>();  // for size: row_weights takes most of its time

@@ -23,6 +23,8 @@ struct Functions {
   void (*backward)(const statemix_scan_gradient&, int64_t sequence, Span, int64_t first_group,
                    int64_t last_group, void* scratch);
   void (*move)(const float* src, int64_t reads, float* dst, int64_t writes, int64_t steps);
+  void (*table_weights)(const statemix_table&, int64_t first_row, int64_t last_row);
+  void (*table_gradient)(const statemix_table&, int64_t first_row, int64_t last_row);
 };
 
 Functions target_generic(bool block, int32_t m, int32_t gate);

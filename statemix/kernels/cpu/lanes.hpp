@@ -367,6 +367,11 @@ struct Source {
 struct Sink {
   float* of[WIDTH];
   __attribute__((always_inline)) void put(int64_t j, V v) const { store_groups(of, j * GROUP, v); }
+  __attribute__((always_inline)) void add(int64_t j, V v) const {
+    const float* at[WIDTH];
+    for (int w = 0; w < WIDTH; ++w) at[w] = of[w];
+    put(j, load_groups(at, j * GROUP) + v);
+  }
   __attribute__((always_inline)) Sink from(int64_t j) const {
     Sink later = *this;
     for (int w = 0; w < WIDTH; ++w) later.of[w] += j * GROUP;

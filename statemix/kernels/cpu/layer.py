@@ -4,9 +4,9 @@ The gates of a chunk are still in cache when the scan reads them. The gradients 
 are added to those of the weights before the next chunk overwrites them, so the gradients of all
 gates never exist at once. All gates exist at once only if they are kept for the backward pass.
 
-If the inputs are rows of a small table, the gates of every row are computed once, and the scan
-reads them from cache. The backward scan sums the gradients of the gates by row. These sums are
-added to the gradients of the weights at the end.
+If the inputs are rows of a small table, the gates of every row are computed once, and softmax gates
+are normalised once too; the scan reads them from cache. The backward scan sums the gradients of the
+gates by row. These sums are added to the gradients of the weights at the end.
 
 The dtype of x, float32 or bfloat16, is that of the products, gates and outputs. States, and sums of
 gradients, are float32.
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from statemix.kernels.calls import Recurrence, Weights
-from statemix.kernels.cpu import pool, products
+from statemix.kernels.cpu import pool, products, table
 from statemix.kernels.cpu.library import Library
 from statemix.kernels.cpu.readout import Readout
 from statemix.kernels.cpu.scans import GATES, Scan, ScanGradient, half_flags, pointer, run
@@ -67,6 +67,11 @@ class Layer:
     W: Tensor
     c: Tensor
     readout: Readout
+
+    @property
+    def kind(self) -> str:
+        """The gate function of scans of raw gates, a key of `GATES`."""
+        return "odds" if self.sizes.differences else self.gate
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,14 @@ def make_layer(
 
 
 class Gates(NamedTuple):
-    """Gates and drivers in lanes: one row per step, or a table and the row that each step reads."""
+    """Gates and drivers in lanes: one row per step, or a table and the row that each step reads.
+
+    `kind` is the gate function that a scan applies to them, a key of `GATES`.
+    """
 
     X: Tensor
     rows: Tensor | None
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -142,13 +151,17 @@ class Rows:
         """Compute the raw gates and drivers of a chunk."""
         out = self.kept(s, memory).X if keep else memory[: s.b - s.a]
         products.into(out, self.x[s.a : s.b], self.layer.W.t(), self.layer.c)
-        return Gates(out, None)
+        return Gates(out, None, self.layer.kind)
 
     def kept(self, s: Chunk, memory: Tensor) -> Gates:
         """The gates of a chunk that the forward pass kept."""
-        return Gates(memory[s.a : s.b], None)
+        return Gates(memory[s.a : s.b], None, self.layer.kind)
 
-    def collector(self) -> "RowsGradient":
+    def readable(self, memory: Tensor) -> Tensor:
+        """What a scan reads instead of the raw gates: the same."""
+        return memory
+
+    def collector(self, memory: Tensor) -> "RowsGradient":
         inputs, d = self.layer.W.shape
         dgates = pool.empty((min(self.steps, STEPS), inputs), self.x.dtype)
         dx = pool.empty(tuple(self.x.shape), self.x.dtype)
@@ -203,10 +216,16 @@ class Table:
         return self.kept(s, memory)
 
     def kept(self, s: Chunk, memory: Tensor) -> Gates:
-        return Gates(memory, self.tokens[s.a : s.b])
+        kind = "weights" if self.layer.sizes.differences else self.layer.kind
+        return Gates(memory, self.tokens[s.a : s.b], kind)
 
-    def collector(self) -> "TableGradient":
-        return TableGradient(self, torch.zeros(self.x.shape[0], self.layer.sizes.inputs))
+    def readable(self, memory: Tensor) -> Tensor:
+        """What a scan reads instead of the raw gates: softmax weights and weighted drivers."""
+        sizes = self.layer.sizes
+        return table.weights(self.layer.library, memory, sizes.m) if sizes.differences else memory
+
+    def collector(self, memory: Tensor) -> "TableGradient":
+        return TableGradient(self, memory, torch.zeros(memory.shape))
 
 
 @dataclass(frozen=True)
@@ -214,6 +233,7 @@ class TableGradient:
     """The gradients of the table's gates in float32, which a scan adds to."""
 
     table: Table
+    gates: Tensor
     dgates: Tensor
 
     def memory(self, s: Chunk) -> Tensor:
@@ -223,13 +243,16 @@ class TableGradient:
         """Do nothing: the scan has added them."""
 
     def total(self) -> tuple[Tensor, Tensor, Tensor]:
-        x, W = self.table.x, self.table.layer.W
+        layer = self.table.layer
+        x, W = self.table.x, layer.W
+        if layer.sizes.differences:
+            table.finish_gradient(layer.library, self.gates, self.dgates, layer.sizes.m)
         dgates = self.dgates.to(x.dtype)
         dx = x.new_empty(x.shape)
-        dW_t = W.new_empty(W.shape[::-1], dtype=torch.float32)
+        dW = W.new_empty(W.shape, dtype=torch.float32)
         products.into(dx, dgates, W)
-        products.into(dW_t, x.t(), dgates)
-        return dx, dW_t.t().contiguous(), self.dgates.sum(0)
+        products.into(dW, dgates.t(), x)
+        return dx, dW, self.dgates.sum(0)
 
 
 def source_of(layer: Layer, x: Tensor, tokens: Tensor | None) -> Rows | Table:
@@ -277,6 +300,7 @@ def forward(
     if h0 is not None:
         states.copy_(h0)
     gates = source.memory(keep)
+    readable = source.readable(gates)
     h = pool.empty((N if keep else min(N, STEPS), layer.sizes.states))
     entries = torch.empty(0 if keep else -(-N // STEPS), n, m)
     for s in _chunks(bounds):
@@ -284,7 +308,7 @@ def forward(
         if not keep:
             entries[s.index] = states[s.first]
         _scan_forward(
-            layer, s, source.gates(s, gates, keep), mask, states[s.first : s.last], h[rows]
+            layer, s, source.gates(s, readable, keep), mask, states[s.first : s.last], h[rows]
         )
         layer.readout.forward(s.a, s.b, h[rows], y)
     return (
@@ -318,16 +342,17 @@ def backward(
     sizes = layer.sizes
     keep = kept.gates.numel() > 0
     memory = kept.gates if keep else source.memory(False)
+    readable = source.readable(memory)
     dh = pool.empty((min(source.steps, STEPS), sizes.states), source.x.dtype)
     states = dfinal.clone(memory_format=torch.contiguous_format)
-    collected = source.collector()
+    collected = source.collector(memory)
     dW_o = torch.zeros(layer.readout.W_o.shape)
     scratch = None if keep else torch.empty(dh.shape)
     for s in reversed(list(_chunks(bounds))):
         rows = slice(s.a, s.b)
         local = slice(0, s.b - s.a)
         start = _entering(layer, s, kept, h0, keep)
-        gates = source.kept(s, memory) if keep else source.gates(s, memory, False)
+        gates = source.kept(s, readable) if keep else source.gates(s, readable, False)
         h = kept.h[rows] if scratch is None else scratch[local]
         if not keep:
             _scan_forward(layer, s, gates, mask, _zeros_or_copy(start, s, sizes), h)
@@ -412,7 +437,7 @@ def _structure(
     pointers = (pointer(y) for y in (s.bounds, real, gates.rows, gates.X, None, h0, h, final))
     return Scan(
         *sizes,
-        GATES["odds" if layer.sizes.differences else layer.gate],
+        GATES[gates.kind],
         False,
         torch.get_num_threads(),
         True,

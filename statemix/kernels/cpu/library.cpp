@@ -156,7 +156,7 @@ int run(const statemix_scan& a, const Arguments& arguments, bool block, Function
 using namespace statemix;
 
 // Increased with every change of a signature; the loader rejects a library of any other version.
-STATEMIX_EXPORT int statemix_abi_version() { return 8; }
+STATEMIX_EXPORT int statemix_abi_version() { return 9; }
 
 // The instruction set that the kernels use on this processor.
 STATEMIX_EXPORT const char* statemix_instruction_set() {
@@ -175,6 +175,17 @@ STATEMIX_EXPORT int statemix_forward(const statemix_scan* a, int block) {
 
 STATEMIX_EXPORT int statemix_backward(const statemix_scan_gradient* a, int block) {
   return run(a->scan, *a, block != 0, choose(block != 0, a->scan.m, a->scan.gate).backward);
+}
+
+// The weights of a table of softmax gates, and the gradients of its gates: see `Table`.
+STATEMIX_EXPORT void statemix_table_weights(const statemix_table* a) {
+  const auto f = choose(true, a->m, STATEMIX_WEIGHTS).table_weights;
+  in_parts(a->rows, a->threads, [&](int64_t first, int64_t last) { f(*a, first, last); });
+}
+
+STATEMIX_EXPORT void statemix_table_gradient(const statemix_table* a) {
+  const auto f = choose(true, a->m, STATEMIX_WEIGHTS).table_gradient;
+  in_parts(a->rows, a->threads, [&](int64_t first, int64_t last) { f(*a, first, last); });
 }
 
 // One step of decoding on one thread; returns 1 if scratch memory could not be allocated.

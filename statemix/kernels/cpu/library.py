@@ -14,7 +14,7 @@ from statemix.kernels.switch import SWITCH, is_switched_on
 
 __all__ = ["ISA", "Library", "Missing", "load"]
 
-ABI_VERSION = 8
+ABI_VERSION = 9
 ISA = "STATEMIX_ISA"  # generic, avx2 or avx512: an instruction set other than the best one
 
 

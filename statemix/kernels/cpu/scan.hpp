@@ -42,6 +42,7 @@ enum statemix_gate : int32_t {
   STATEMIX_NONE = 7,  // the raw gates are the weights
   STATEMIX_ODDS = 8,  // softmax of m stored gates and an input gate of zero; only in lane order
   STATEMIX_HARDMAX = 9,  // copies the entry with the largest gate; its Jacobian is that of softmax
+  STATEMIX_WEIGHTS = 10,  // coefficients and drivers of `statemix_table`; only with `rows`
 };
 
 struct statemix_scan {
@@ -56,6 +57,15 @@ struct statemix_scan {
   const float* h0;
   void* h;
   float* final;
+};
+
+// A table in lane order, of `rows` rows with m odds and a driver each. `weights` are coefficients and
+// drivers for a scan or, in the gradient, what the scan added to dX, which is replaced.
+struct statemix_table {
+  int64_t rows;
+  int32_t m, half, threads;
+  const void* X;
+  float* weights;
 };
 
 // One step of a layer for decoding, y = W_o h with h the next state. With norms, it is a residual

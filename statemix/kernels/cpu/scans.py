@@ -39,9 +39,11 @@ GATES = {
     "none": 7,
     "odds": 8,
     "hardmax": 9,
+    "weights": 10,
 }
 HALF = {"X": 1, "x": 2, "h": 4, "dh": 8, "dX": 16, "dx": 32}  # `statemix_half`
-SUPPORTED_GATES = GATES.keys() - {"odds"}  # "odds": softmax of differences of gates, in layers
+# Only in layers: "odds" is the softmax of differences of gates, "weights" what a table holds.
+SUPPORTED_GATES = GATES.keys() - {"odds", "weights"}
 POINTER = ctypes.c_void_p
 
 

@@ -92,10 +92,11 @@ struct Sweep {
           const bool half_d = f.half & STATEMIX_HALF_DX;
           const int64_t row = row_of(f, t) * z.G;
           const Sink there = sink(a.dX, row, g, z.tile);
-          const Sink d = f.rows || half_d ? sink(dtile, z.tile) : there;
+          const bool shared = f.rows && R::KIND != Kind::weights;  // which adds to rows itself
+          const Sink d = shared || half_d ? sink(dtile, z.tile) : there;
           R::backward(f.gate, z.m, z.rows, x, previous, h, lambda, k,
                       TileOut{d, d.from(z.c), z.c + 1, z.c + 1}, ahead);
-          if (f.rows)
+          if (shared)
             add_vectors(there, source(dtile, z.tile), z.tile);
           else if (half_d)
             write_vectors(a.dX, row, g, z.tile, true, source(dtile, z.tile));
@@ -267,11 +268,7 @@ struct Sweep {
   }
 
   STATEMIX_INLINE void add_vectors(const Sink& sums, const Source& d, int count) {
-    for (int j = 0; j < count; ++j) {
-      const float* at[WIDTH];
-      for (int w = 0; w < WIDTH; ++w) at[w] = sums.of[w];
-      sums.put(j, load_groups(at, j * GROUP) + d[j]);
-    }
+    for (int j = 0; j < count; ++j) sums.add(j, d[j]);
   }
 
   STATEMIX_INLINE void write_gradients(const statemix_scan_gradient& a, const Sizes& z, int64_t t,

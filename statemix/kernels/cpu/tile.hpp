@@ -13,11 +13,14 @@
 namespace statemix {
 namespace {
 
-enum class Kind { given, softmax, odds, hardmax, other };
+enum class Kind { given, weights, softmax, odds, hardmax, other };
 
-// The number of stored gates of a row; given coefficients and odds store no input gate.
+// The rows are coefficients, and the driver is added without a factor.
+constexpr bool normalised(Kind kind) { return kind == Kind::given || kind == Kind::weights; }
+
+// The number of stored gates of a row; coefficients and odds store no input gate.
 constexpr int stored(Kind kind, int m) {
-  return m + (kind != Kind::given && kind != Kind::odds);
+  return m + (!normalised(kind) && kind != Kind::odds);
 }
 
 // The groups that a vector holds. With sixteen lanes, a last group without a neighbour is its own:
