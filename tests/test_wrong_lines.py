@@ -19,7 +19,6 @@ TINY = ["--length", "4", "--examples", "8", "--test-examples", "8", "--epochs", 
         (["lm", "train", "nowhere", "--timeout", "1e20"], "`timeout` must be above zero and at m"),
         (["lm", "prepare", "hf:"], "hf:"),
         (["lm", "prepare", "hf:../.."], "hf:../.."),
-        (["lm", "generate", "nowhere", "--top-p", "1e-320"], "nowhere is not the directory"),
     ],
 )
 def test_a_wrong_line_is_refused_in_one_line(words, message, tmp_path, monkeypatch):
