@@ -17,12 +17,17 @@ TINY = ["--length", "4", "--examples", "8", "--test-examples", "8", "--epochs", 
         (["train", "s2", "--seed", str(2**64)], "`seed` must have at most 63 bits"),
         (["eval", "nowhere", "--examples", str(2**63)], "--examples must be at most"),
         (["lm", "train", "nowhere", "--timeout", "1e20"], "`timeout` must be above zero and at m"),
+        (
+            ["lm", "prepare", "text.txt", "--vocab", str(2**31)],
+            "--vocab must be at most 16,777,216",
+        ),
         (["lm", "prepare", "hf:"], "hf:"),
         (["lm", "prepare", "hf:../.."], "hf:../.."),
     ],
 )
 def test_a_wrong_line_is_refused_in_one_line(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("One document.\n\nAnother document.\n" * 40)
     with pytest.raises(SystemExit) as error:
         main(words + (TINY if words[0] == "train" else []))
     assert str(error.value).startswith("statemix: ")
