@@ -166,13 +166,25 @@ def _count_backwards() -> None:
 
 def _on_time(signal_number: int, frame: FrameType | None) -> None:
     """Raise `_Enough` if the line is at work, else an error that says where it is."""
+    names = _files(frame)
+    if not set(names).isdisjoint(_AT_WORK):
+        raise _Enough
+    raise TimeoutError(f"more than {LONGEST:g} s in {', '.join(names[:6])}")
+
+
+def _on_waiting(signal_number: int, frame: FrameType | None) -> None:
+    """Raise `_Enough` if the line is at work, with pauses in which it does not compute."""
+    if not set(_files(frame)).isdisjoint(_AT_WORK):
+        raise _Enough
+
+
+def _files(frame: FrameType | None) -> list[str]:
+    """The names of the files on the stack, the innermost first."""
     names = []
     while frame is not None:
         names.append(Path(frame.f_code.co_filename).name)
-        if names[-1] in _AT_WORK:
-            raise _Enough
         frame = frame.f_back
-    raise TimeoutError(f"more than {LONGEST:g} s in {', '.join(names[:6])}")
+    return names
 
 
 _ready: set[int] = set()
@@ -185,6 +197,7 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
         _count_backwards()
         forking_sweeps()
         signal.signal(signal.SIGPROF, _on_time)
+        signal.signal(signal.SIGALRM, _on_waiting)
     place = folder / f"case-{os.getpid()}"
     options = json.loads((folder / "options.json").read_text())
     places = _places(folder)
@@ -209,10 +222,12 @@ def _call(words: list[str]) -> Ended:
     arguments = sys.argv
     sys.argv = ["statemix"]
     signal.setitimer(signal.ITIMER_PROF, LONGEST)
+    signal.setitimer(signal.ITIMER_REAL, 3 * LONGEST, LONGEST)
     try:
         return call(words, cli.main)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.argv = arguments
         torch.set_num_threads(threads)
         with suppress(Exception):

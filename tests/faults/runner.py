@@ -166,13 +166,13 @@ class _Worker:
     def spent(self, elapsed: float) -> float:
         """The time since the last look that counts: of computing, or of waiting.
 
-        Processes that are stopped, or that wait for a processor, spend none.
+        Processes that are stopped, or that wait for a processor, spend none; those that sleep and
+        poll spend all of it.
         """
         seconds, states = _tree(self.child)
         computed = max(0.0, seconds - self.computed)
         self.computed = max(seconds, self.computed)
-        waits = not computed and states <= {"S", "D", "Z"}
-        return elapsed if waits else min(computed, elapsed)
+        return elapsed if states <= {"S", "D", "Z"} else min(computed, elapsed)
 
     def end(self) -> int:
         """Kill what is left of the process and of its children; return its exit code."""
