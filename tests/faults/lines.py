@@ -4,6 +4,7 @@ A line is a small command that works, with one to three changes. Lines that are 
 short as soon as they train, measure or generate.
 """
 
+import inspect
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from faults.kills import forking_sweeps
 from faults.runner import Kind, Outcome, note
 from faults.world import Ended, call
 from statemix import cli
+from statemix.layers import MIXERS
 
 __all__ = ["KIND"]
 
@@ -132,10 +134,14 @@ def _line(rng: random.Random, options: dict[str, list[str]], places: dict[str, s
 
 
 def _change(rng: random.Random, words: list[str], first: int, options: list[str]) -> None:
-    way = rng.choice(("option", "option", "option", "value", "value", "drop", "twice", "misspell"))
+    way = rng.choice((*("option",) * 4, "setting", "value", "value", "drop", "twice", "misspell"))
     value = rng.choice(_NUMBERS if rng.random() < 0.65 else _WORDS)
     if way == "option" and options:
         words += [rng.choice(options), value]
+    elif way == "setting" and "--options" in options:
+        mixer = rng.choice(sorted(MIXERS))
+        own = list(inspect.signature(MIXERS[mixer]).parameters)
+        words += ["--mixer", mixer, "--options", f"{rng.choice(own)}={value}"]
     elif way == "value":
         words[rng.randrange(len(words)) if rng.random() < 0.1 else -1] = value
     elif way == "drop" and len(words) > first:
