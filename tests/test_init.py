@@ -58,6 +58,7 @@ def test_the_papers_start_is_the_default():
         (2, "`init` must be a name or a mapping of fields, got 2."),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_a_wrong_start_is_named(init, message):
     with pytest.raises(ValueError, match=message):
         BDLRU(8, 4, 3, init=init)
