@@ -23,6 +23,7 @@ from statemix.commands.train import Train
 __all__ = ["main"]
 
 _EXTRAS = "lm (text), hf and eval (Hugging Face), plot (figures), ray, track, bench"
+_OVERFLOW = "Overflow when unpacking long"
 _NO_MEMORY = ("can't allocate memory", "size calculation overflowed")  # errors of torch
 _Command = (
     Annotated[Demo, tyro.conf.subcommand("demo")]
@@ -63,10 +64,10 @@ def _run(arguments: list[str] | None) -> None:
         command.run()
     except (ValueError, FileNotFoundError, FileExistsError, FloatingPointError) as error:
         raise SystemExit(f"statemix: {error}") from error
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and not any(map(str(error).count, _NO_MEMORY)):
+    except (MemoryError, RuntimeError, TypeError) as error:
+        reason = _lack_of_memory(error)
+        if not reason:
             raise
-        reason = str(error).strip().splitlines()[-1] if str(error).strip() else "out of memory"
         raise SystemExit(
             f"statemix: there is not enough memory ({reason.removesuffix('.')}). "
             "Choose smaller sizes, lengths or batches."
@@ -81,6 +82,16 @@ def _run(arguments: list[str] | None) -> None:
         raise SystemExit(f"statemix: {what.removesuffix('.')}{where}.") from error
     except KeyboardInterrupt:
         raise SystemExit("statemix: interrupted; run the same command again to resume.") from None
+
+
+def _lack_of_memory(error: Exception) -> str:
+    """Why there is not enough memory; empty for errors that have another cause."""
+    lines = str(error).strip().splitlines() or ["out of memory"]
+    if _OVERFLOW in str(error):
+        return "a size exceeds 63 bits"
+    if isinstance(error, MemoryError) or any(map(str(error).count, _NO_MEMORY)):
+        return lines[-1]
+    return ""
 
 
 if __name__ == "__main__":

@@ -53,8 +53,12 @@ def test_the_papers_start_is_the_default():
         ("nothing", "Unknown init 'nothing'. Available: paper, select, hold."),
         ({"scale": 1.0}, "Unknown fields of `init`: scale. Available: std, own_bias, input_bias."),
         ({"std": -1.0}, "The `std` of `init` must not be negative, got -1.0."),
+        ({"std": float("nan")}, "The `std` of `init` must be a finite number, got nan."),
+        ({"own_bias": "x"}, "The `own_bias` of `init` must be a finite number, got 'x'."),
+        (2, "`init` must be a name or a mapping of fields, got 2."),
     ],
 )
+@pytest.mark.usefixtures("unchecked")
 def test_a_wrong_start_is_named(init, message):
     with pytest.raises(ValueError, match=message):
         BDLRU(8, 4, 3, init=init)

@@ -228,6 +228,7 @@ def test_sampling():
     torch.testing.assert_close(frequencies(temperature=1.0, top_k=2), two, atol=0.03, rtol=0)
     torch.testing.assert_close(frequencies(temperature=1.0, top_p=0.7), two, atol=0.03, rtol=0)
     assert frequencies(temperature=1.0, top_p=0.01)[0] == 1
+    assert frequencies(temperature=1.0, top_p=1e-320)[0] == 1  # zero in float32
     for coldest in (1e-7, 1e-44, 1e-320):
         assert frequencies(temperature=coldest)[0] == 1
     prompt = torch.tensor([1])

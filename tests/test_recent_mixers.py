@@ -294,6 +294,7 @@ def test_tables_give_the_same_as_their_rows(make):
     [
         ("slice", {"block_size": 4}, "`block_size` must divide the width d_model = 6, got 4"),
         ("slice", {"path": "value"}, "Unknown path 'value'. Available: values, increments"),
+        ("slice", {"init_std": -1.0}, "`init_std` must be finite and not negative, got -1.0"),
         ("rwkv7", {"head_dim": 4}, "`head_dim` must divide the width d_model = 6, got 4"),
         ("mamba3", {"head_dim": 5}, "`head_dim` must divide the inner width 12"),
         ("mamba3", {"head_dim": 4, "rope_fraction": 1.5}, "`rope_fraction` must be at most 1"),

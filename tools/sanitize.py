@@ -23,6 +23,16 @@ library._find = lambda: Path(sys.argv[1])
 sys.path.insert(0, sys.argv[2])
 runpy.run_path(sys.argv[2] + "/every_kernel.py", run_name="__main__")
 """
+# Writes behind the end of an array of torch, which a build with sanitizers must notice.
+MISTAKE = """
+import ctypes, sys
+import torch
+src, dst = torch.zeros(64), torch.zeros(8)
+numbers = [ctypes.c_int64(n) for n in (1, 2, 4)]
+places = [ctypes.c_void_p(x.data_ptr()) for x in (src, dst)]
+move = ctypes.CDLL(sys.argv[1]).statemix_move
+move(places[0], numbers[0], places[1], *numbers[1:])
+"""
 
 
 def main() -> None:
@@ -31,6 +41,7 @@ def main() -> None:
     parser.add_argument("--isa", nargs="+", default=instruction_sets())
     options = parser.parse_args()
     library = build(options.jobs)
+    check_that_mistakes_are_noticed(library)
     for isa in options.isa:
         print(f"instruction set {isa}", flush=True)
         call_kernels(library, isa)
@@ -50,18 +61,34 @@ def instruction_sets() -> list[str]:
     return ["generic", *(name for name, flag in ISAS.items() if flag in flags)]
 
 
+def check_that_mistakes_are_noticed(library: Path) -> None:
+    """Exit unless AddressSanitizer stops a program that writes out of bounds."""
+    command = [sys.executable, "-c", MISTAKE, str(library)]
+    environment = watched("generic")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if not done.returncode or "heap-buffer-overflow" not in done.stderr:
+        sys.exit(f"AddressSanitizer did not notice a write out of bounds: {done.stderr}")
+
+
 def call_kernels(library: Path, isa: str) -> None:
     """Run tests/every_kernel.py with the built library."""
+    command = [sys.executable, "-c", CALLS, str(library), str(ROOT / "tests")]
+    run(command, watched(isa))
+
+
+def watched(isa: str) -> dict[str, str]:
+    """The environment of a process that loads the library with sanitizers."""
     preload = [output(["gcc", f"-print-file-name=lib{name}.so"]) for name in ("asan", "stdc++")]
-    environment = {
+    return {
         **os.environ,
         "LD_PRELOAD": " ".join(preload),
         "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "STATEMIX_ISA": isa,
         "STATEMIX_POOL": "off",
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",  # threads that wait for work do not compute
     }
-    run([sys.executable, "-c", CALLS, str(library), str(ROOT / "tests")], environment)
 
 
 def output(command: list[str]) -> str:

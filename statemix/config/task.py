@@ -107,7 +107,7 @@ class TaskData:
     """Stop after this many steps (0: no limit but the epochs)."""
     patience: Count = 40
     """Stop early after this many epochs without a better validation accuracy (0: never)."""
-    solved: float = 0.9999
+    solved: Annotated[float, NON_NEGATIVE] = 0.9999
     """Stop as soon as the validation accuracy reaches this value (above 1: never)."""
 
 

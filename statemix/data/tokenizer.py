@@ -18,6 +18,9 @@ EOT = "<|endoftext|>"
 KNOWN_EOT = (EOT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
 UNKNOWN = "<unk>"
 _SMALLEST = 257  # 256 bytes and the end-of-text token
+_LARGEST = (
+    1 << 24
+)  # tokenizers reserves memory for all, and ends the process if there is too little
 
 
 def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
@@ -29,6 +32,8 @@ def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
             f"A byte-level vocabulary has at least {_SMALLEST} tokens, 256 bytes and {EOT}: "
             f"got --vocab {vocab}."
         )
+    if vocab > _LARGEST:
+        raise ValueError(f"--vocab must be at most {_LARGEST:,}, got {vocab}.")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -9,6 +9,7 @@ from the start, and a bias towards the own state makes them hold: most states co
 load their input at the few tokens whose weights overcome the bias.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -56,12 +57,18 @@ def find_init(init: str | Mapping[str, float]) -> GateInit:
         if init not in INITS:
             raise ValueError(f"Unknown init {init!r}. Available: {', '.join(INITS)}.")
         return INITS[init]
+    if not isinstance(init, Mapping):
+        raise ValueError(f"`init` must be a name or a mapping of fields, got {init!r}.")
     known = [f.name for f in fields(GateInit)]
     unknown = sorted(set(init) - set(known))
     if unknown:
         raise ValueError(
             f"Unknown fields of `init`: {', '.join(unknown)}. Available: {', '.join(known)}."
         )
+    for name, value in init.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not math.isfinite(value):
+            raise ValueError(f"The `{name}` of `init` must be a finite number, got {value!r}.")
     found = GateInit(**init)
     if found.std < 0:
         raise ValueError(f"The `std` of `init` must not be negative, got {found.std}.")

@@ -52,7 +52,9 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator) -> Te
         least = logits.topk(min(sampling.top_k, logits.shape[-1])).values[:, -1:]
         logits = logits.masked_fill(logits < least, -torch.inf)
     p, order = logits.softmax(-1).sort(-1, descending=True)
-    p = p.masked_fill(p.cumsum(-1) - p >= sampling.top_p, 0.0)
+    before = p.cumsum(-1) - p
+    before[:, 0] = -1.0  # the most likely token stays, however small `top_p` is
+    p = p.masked_fill(before >= sampling.top_p, 0.0)
     return order.gather(-1, torch.multinomial(p, 1, generator=generator)).squeeze(-1)
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from faults import world
-from faults.mutate import mutate
+from faults.mutate import ASIDE, mutate
 from faults.runner import Kind, Outcome, note
 from faults.world import Ended, call
 from statemix.sweep import Ledger
@@ -187,8 +187,14 @@ def _read(name: str, folder: Path) -> tuple[Ended, str]:
     ended = reader(folder)
     output = _NOT_OUTPUT.sub("#", ended.out)
     if written and not ended.code:
-        output = str(world.bits(folder / written))
+        output = str(_contents(folder / written))
     return ended, output
+
+
+def _contents(directory: Path) -> dict[str, str]:
+    """The bits of every file below `directory`, but of those that a mutation moved aside."""
+    found = world.bits(directory)
+    return {name: bits for name, bits in found.items() if Path(name).name != ASIDE}
 
 
 def _fresh(folder: Path) -> Path:

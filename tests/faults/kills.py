@@ -194,10 +194,9 @@ def _case(rng: random.Random, folder: Path, commands: tuple[Command, ...] = COMM
     out = folder / f"case-{os.getpid()}" / "out"
     shutil.rmtree(out.parent, ignore_errors=True)
     _fill(command, folder, out)
-    story = []
-    label = f"{command.name}: same bits"
-    for _ in range(rng.choice((1, 1, 2))):
-        story.append(_kill(rng, command, folder, out, seconds, count))
+    kills = [_kill(rng, command, folder, out, seconds, count) for _ in range(rng.choice((1, 1, 2)))]
+    hit = any(was_hit for _, was_hit in kills)
+    label = f"{command.name}: {'same bits' if hit else 'ended before the kill'}"
     code, tries = _restart(command, folder, out)
     wrong = differences(expected, json.loads(json.dumps(results_of(command, out))))
     if code:
@@ -207,31 +206,32 @@ def _case(rng: random.Random, folder: Path, commands: tuple[Command, ...] = COMM
     if tries > 1:
         label = f"{command.name}: same bits after the orphans"
     words = command.words.format(folder="FOLDER", out="OUT")
-    text = f"statemix {words}\n    {'; '.join(story)}: {wrong}"
+    text = f"statemix {words}\n    {'; '.join(story for story, _ in kills)}: {wrong}"
     return Outcome(label, text if wrong else "") if not wrong else Outcome("lost", text)
 
 
 def _kill(
     rng: random.Random, command: Command, folder: Path, out: Path, seconds: float, count: int
-) -> str:
-    """Start the command and kill it, or a worker of it; return the instant."""
+) -> tuple[str, bool]:
+    """Start the command and kill it, or a worker of it; return the instant, and if it was hit."""
     if command.name != "sweep" and rng.random() < 0.6:
         limit = rng.randrange(1, count + 1)
-        wait_for(run(command, folder, out, limit))
-        return f"killed at operation {limit} of {count}"
+        code = wait_for(run(command, folder, out, limit))
+        return f"killed at operation {limit} of {count}", code == -signal.SIGKILL
     pause = rng.uniform(0.0, 1.1 * seconds)
     victim = rng.choice(("parent", "worker", "all")) if command.name == "sweep" else "all"
     child = run(command, folder, out)
     time.sleep(pause)
+    workers = _children(child)
     with suppress(ProcessLookupError):
         if victim == "parent":
             os.kill(child, signal.SIGKILL)
         elif victim == "worker":
-            os.kill(rng.choice(_children(child) or [child]), signal.SIGKILL)
+            os.kill(rng.choice(workers or [child]), signal.SIGKILL)
         else:
             os.killpg(child, signal.SIGKILL)
-    wait_for(child)
-    return f"{victim} killed after {pause:.3f} s"
+    hit = wait_for(child) == -signal.SIGKILL or (victim == "worker" and bool(workers))
+    return f"{victim} killed after {pause:.3f} s", hit
 
 
 def _children(process: int) -> list[int]:

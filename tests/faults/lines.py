@@ -4,6 +4,7 @@ A line is a small command that works, with one to three changes. Lines that are 
 short as soon as they train, measure or generate.
 """
 
+import inspect
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from faults.kills import forking_sweeps
 from faults.runner import Kind, Outcome, note
 from faults.world import Ended, call
 from statemix import cli
+from statemix.layers import MIXERS
 
 __all__ = ["KIND"]
 
@@ -132,10 +134,14 @@ def _line(rng: random.Random, options: dict[str, list[str]], places: dict[str, s
 
 
 def _change(rng: random.Random, words: list[str], first: int, options: list[str]) -> None:
-    way = rng.choice(("option", "option", "option", "value", "value", "drop", "twice", "misspell"))
+    way = rng.choice((*("option",) * 4, "setting", "value", "value", "drop", "twice", "misspell"))
     value = rng.choice(_NUMBERS if rng.random() < 0.65 else _WORDS)
     if way == "option" and options:
         words += [rng.choice(options), value]
+    elif way == "setting" and "--options" in options:
+        mixer = rng.choice(sorted(MIXERS))
+        own = list(inspect.signature(MIXERS[mixer]).parameters)
+        words += ["--mixer", mixer, "--options", f"{rng.choice(own)}={value}"]
     elif way == "value":
         words[rng.randrange(len(words)) if rng.random() < 0.1 else -1] = value
     elif way == "drop" and len(words) > first:
@@ -166,13 +172,25 @@ def _count_backwards() -> None:
 
 def _on_time(signal_number: int, frame: FrameType | None) -> None:
     """Raise `_Enough` if the line is at work, else an error that says where it is."""
+    names = _files(frame)
+    if not set(names).isdisjoint(_AT_WORK):
+        raise _Enough
+    raise TimeoutError(f"more than {LONGEST:g} s in {', '.join(names[:6])}")
+
+
+def _on_waiting(signal_number: int, frame: FrameType | None) -> None:
+    """Raise `_Enough` if the line is at work, with pauses in which it does not compute."""
+    if not set(_files(frame)).isdisjoint(_AT_WORK):
+        raise _Enough
+
+
+def _files(frame: FrameType | None) -> list[str]:
+    """The names of the files on the stack, the innermost first."""
     names = []
     while frame is not None:
         names.append(Path(frame.f_code.co_filename).name)
-        if names[-1] in _AT_WORK:
-            raise _Enough
         frame = frame.f_back
-    raise TimeoutError(f"more than {LONGEST:g} s in {', '.join(names[:6])}")
+    return names
 
 
 _ready: set[int] = set()
@@ -185,6 +203,7 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
         _count_backwards()
         forking_sweeps()
         signal.signal(signal.SIGPROF, _on_time)
+        signal.signal(signal.SIGALRM, _on_waiting)
     place = folder / f"case-{os.getpid()}"
     options = json.loads((folder / "options.json").read_text())
     places = _places(folder)
@@ -209,10 +228,12 @@ def _call(words: list[str]) -> Ended:
     arguments = sys.argv
     sys.argv = ["statemix"]
     signal.setitimer(signal.ITIMER_PROF, LONGEST)
+    signal.setitimer(signal.ITIMER_REAL, 3 * LONGEST, LONGEST)
     try:
         return call(words, cli.main)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         sys.argv = arguments
         torch.set_num_threads(threads)
         with suppress(Exception):

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["mutate"]
+__all__ = ["ASIDE", "mutate"]
+
+ASIDE = "elsewhere"  # the name of a file in whose place there is something else
 
 _NUMBERS = (-1, 0, 1, 2**31, 2**63, 2**64, 10**30, -(2**63), 1e308, 1e-320, 0.5, True)
 _ODD = (float("nan"), float("inf"), float("-inf"))
@@ -178,7 +180,7 @@ def _of_tensors(rng: random.Random, path: Path) -> str:
 
 def _of_path(rng: random.Random, path: Path) -> str:
     way = rng.choice(("missing", "directory", "loop", "dangling", "link", "fifo", "device"))
-    kept = path.with_name("elsewhere")
+    kept = path.with_name(ASIDE)
     shutil.move(path, kept)
     if way == "directory":
         path.mkdir()

@@ -77,6 +77,7 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
     launcher = _launch(folder, out, 2, way)
     time.sleep(rng.uniform(0.3, 1.0) * seconds)
     children = _ranks_of(launcher.pid)
+    ended = launcher.poll() is not None
     victims = {"a rank": children[:1] or [launcher.pid], "the launcher": [launcher.pid]}
     for process in victims.get(victim, [launcher.pid, *children]):
         with suppress(ProcessLookupError):
@@ -99,7 +100,9 @@ def _case(rng: random.Random, folder: Path) -> Outcome:
         return Outcome("different", f"{story}: other losses or weights")
     if left := world.remains(out):
         return Outcome("left behind", f"{story}: {left}")
-    return Outcome(f"{way}, {victim} killed: same bits")
+    return Outcome(
+        f"{way}: ended before the kill" if ended else f"{way}, {victim} killed: same bits"
+    )
 
 
 KIND = Kind("ranks", "kills of ranks and launchers", 1, _case, _prepare, seconds=400)

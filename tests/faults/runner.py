@@ -166,15 +166,13 @@ class _Worker:
     def spent(self, elapsed: float) -> float:
         """The time since the last look that counts: of computing, or of waiting.
 
-        A process that is stopped, or that waits for a processor, spends none.
+        Processes that are stopped, or that wait for a processor, spend none; those that sleep and
+        poll spend all of it.
         """
-        with suppress(OSError):
-            words = Path(f"/proc/{self.child}/stat").read_text().rpartition(")")[2].split()
-            seconds = (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-            computed = seconds - self.computed
-            self.computed = seconds
-            return elapsed if words[0] in "SD" and not computed else min(computed, elapsed)
-        return elapsed
+        seconds, states = _tree(self.child)
+        computed = max(0.0, seconds - self.computed)
+        self.computed = max(seconds, self.computed)
+        return elapsed if states <= {"S", "D", "Z"} else min(computed, elapsed)
 
     def end(self) -> int:
         """Kill what is left of the process and of its children; return its exit code."""
@@ -183,6 +181,23 @@ class _Worker:
                 kill(self.child, signal.SIGKILL)
         os.close(self.reader)
         return os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1])
+
+
+def _tree(root: int) -> tuple[float, set[str]]:
+    """The seconds that a process and its descendants have computed, and their states."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, list[str]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # of a process that has ended
+            found[int(path.parent.name)] = words = path.read_text().rpartition(")")[2].split()
+            children.setdefault(int(words[1]), []).append(int(path.parent.name))
+    ticks, states, left = 0, set(), [root]
+    for process in left:
+        if process in found:
+            states.add(found[process][0])
+            ticks += sum(map(int, found[process][11:15]))
+            left += children.get(process, [])
+    return ticks / os.sysconf("SC_CLK_TCK"), states
 
 
 def _serve(kind: Kind, folder: Path, numbers: list[int], seed: int, writer: int) -> None:

@@ -94,9 +94,10 @@ def _read_until(out: Path) -> None:
     """Read everything below `out` until the writers are done; what is there must be complete."""
     end = time.monotonic() + 60
     while not out.with_name("done").exists() and time.monotonic() < end:
-        for path in list(out.rglob("*")):
-            with suppress(FileNotFoundError):
-                _read(path)
+        for directory, directories, files in os.walk(out):  # some disappear meanwhile
+            for name in (*directories, *files):
+                with suppress(FileNotFoundError):
+                    _read(Path(directory, name))
         time.sleep(0.001)
 
 

@@ -1,5 +1,7 @@
 """SLiCE: a linear recurrence in blocks, driven by the increments of its input."""
 
+import math
+
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
@@ -48,6 +50,8 @@ class SLiCE(RaggedMixer):
         super().__init__()
         check_sizes({"d_model": d_model, "block_size": block_size})
         check_choice("path", path, PATHS)
+        if not 0 <= init_std < math.inf:
+            raise ValueError(f"`init_std` must be finite and not negative, got {init_std}.")
         count_parts("block_size", block_size, d_model, f"the width d_model = {d_model}")
         self.d_model = d_model
         self.block_size = block_size
