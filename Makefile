@@ -16,8 +16,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# Bytecode is written when a module is first imported: most of the installed ones never are.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(wildcard statemix/kernels/cpu/*.[ch]pp)
 
 .PHONY: demo report tables docs test test-all test-gpu test-faults test-sanitize test-versions test-wheel check format wheels workflows bench clean

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import Split, TokenData, collate, open_data
@@ -26,7 +25,7 @@ from statemix.lm.measure import autocast, flops_per_token, measure_peak
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
 from statemix.lm.result import StepReport
 from statemix.models.lm import LanguageModel
-from statemix.optim import make_optimiser, scheduled_rate, set_learning_rate
+from statemix.optim import is_sharded, make_optimiser, scheduled_rate, set_learning_rate
 
 __all__ = ["LMRun", "digest", "has_finite_weights", "learning_rate", "start", "train_step"]
 
@@ -194,7 +193,7 @@ def _sharpen(model: nn.Module, factor: float) -> None:
 def _clip(model: nn.Module, largest: float) -> float:
     """Clip the gradient norm to `largest` unless it is 0; return the norm before."""
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), largest or math.inf)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    return float(norm.full_tensor() if is_sharded(norm) else norm)
 
 
 def _describe_divergence(run: LMRun, loss: float, norm: float, ids: np.ndarray) -> str:
@@ -208,6 +207,6 @@ def _describe_divergence(run: LMRun, loss: float, norm: float, ids: np.ndarray) 
 
 def has_finite_weights(run: LMRun) -> bool:
     """True if all weights on all ranks are finite."""
-    local = [p.to_local() if isinstance(p, DTensor) else p for p in run.scored.parameters()]
+    local = [p.to_local() if is_sharded(p) else p for p in run.scored.parameters()]
     finite = torch.stack([p.detach().isfinite().all() for p in local]).all()
     return run.ranks.total(~finite)[0] == 0

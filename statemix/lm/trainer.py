@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from statemix.config.lm import Execution, LMRunConfig
 from statemix.data import TokenData
@@ -19,6 +18,7 @@ from statemix.lm.saved import CONFIG as MODEL
 from statemix.lm.saved import save_model
 from statemix.lm.step import LMRun, has_finite_weights, start, train_step
 from statemix.models.lm import count_parameters
+from statemix.optim import is_sharded
 from statemix.runs.layout import CHECKPOINTS, FINAL, RESULT
 from statemix.runs.metrics import Metrics
 from statemix.runs.result import read_result, write_result
@@ -158,6 +158,6 @@ def _finish(run: LMRun, data: TokenData, directory: Path, quality: Quality) -> L
 def _full_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Every weight on the CPU, gathered from the ranks that hold its shards."""
     return {
-        name: (x.full_tensor() if isinstance(x, DTensor) else x).detach().cpu()
+        name: (x.full_tensor() if is_sharded(x) else x).detach().cpu()
         for name, x in model.state_dict().items()
     }

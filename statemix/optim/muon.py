@@ -8,17 +8,20 @@ instructions, and accepts no vectors. This one computes in float32 on the small 
 faster of the two libraries in torch, and supports parameters that FSDP2 shards.
 """
 
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from statemix.ops.dispatch.linear import product
 
-__all__ = ["Muon", "orthogonal"]
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+__all__ = ["Muon", "is_sharded", "orthogonal"]
 
 # Jordan's quintic: five iterations bring singular values in (0, 1] close to one.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -94,11 +97,19 @@ def _step_matrices(group: dict[str, Any], state: dict[Tensor, Any]) -> None:
 
 def _gather(x: Tensor) -> Tensor:
     """Gather the full matrix from the ranks that hold its shards."""
-    return x.full_tensor() if isinstance(x, DTensor) else x
+    return x.full_tensor() if is_sharded(x) else x
+
+
+def is_sharded(x: Tensor) -> "TypeGuard[DTensor]":
+    """True for a DTensor, whose module takes half a second to import: without it there are none."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(x, module.DTensor)
 
 
 def _shard_like(W: Tensor, update: Tensor) -> Tensor:
     """Select this rank's shard of an update that every rank holds in full."""
-    if not isinstance(W, DTensor):
+    if not is_sharded(W):
         return update
+    from torch.distributed.tensor import distribute_tensor
+
     return distribute_tensor(update, W.device_mesh, W.placements, src_data_rank=None)
