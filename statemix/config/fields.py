@@ -81,28 +81,58 @@ def field_help(cls: type) -> dict[str, str]:
     return found
 
 
+@dataclass(frozen=True)
+class _Field:
+    """What an annotation demands: one of `choices`, or a value of `kinds` within `limits`."""
+
+    name: str
+    choices: tuple[str, ...]
+    kinds: tuple[Any, ...]
+    configs: tuple[type, ...]
+    takes_options: bool
+    limits: tuple[Range, ...]
+
+
+@cache
+def _declared(cls: type) -> tuple[_Field, ...]:
+    """The fields of the dataclass `cls`."""
+    found = []
+    for name, annotation in field_types(cls).items():
+        kind = base_type(annotation)
+        is_choice = get_origin(kind) is Literal
+        kinds = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+        field = _Field(
+            name,
+            choices=get_args(kind) if is_choice else (),
+            kinds=() if is_choice else kinds,
+            configs=tuple(kind for kind in kinds if _is_config(kind)),
+            takes_options=any(get_origin(kind) is Mapping for kind in kinds),
+            limits=get_args(annotation)[1:] if get_origin(annotation) is Annotated else (),
+        )
+        found.append(field)
+    return tuple(found)
+
+
 def check_fields(config: Any) -> None:
     """Raise a ValueError unless every field of `config` has its declared type and range."""
     cls: Any = type(config)
-    for name, annotation in field_types(cls).items():
-        _check(name, getattr(config, name), annotation)
+    for field in _declared(cls):
+        _check(field, getattr(config, field.name))
 
 
-def _check(name: str, value: Any, annotation: Any) -> None:
-    kind = base_type(annotation)
-    if get_origin(kind) is Literal:
-        choices = get_args(kind)
-        if value not in choices:
-            raise ValueError(f"Unknown {name} {value!r}. Available: {', '.join(choices)}.")
+def _check(field: _Field, value: Any) -> None:
+    name = field.name
+    if field.choices:
+        if value not in field.choices:
+            raise ValueError(f"Unknown {name} {value!r}. Available: {', '.join(field.choices)}.")
         return
-    options = get_args(kind) if isinstance(kind, UnionType) else (kind,)
-    if value is None and NoneType in options:
+    if value is None and NoneType in field.kinds:
         return
-    _check_kind(name, value, options)
-    _check_number(name, value, options)
+    _check_kind(field, value)
+    _check_number(name, value, field.kinds)
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise ValueError(f"`{name}` must have at most 63 bits, got {value}.")
-    for limits in get_args(annotation)[1:] if get_origin(annotation) is Annotated else ():
+    for limits in field.limits:
         if not limits.contains(value):
             raise ValueError(f"`{name}` must be {limits.text}, got {value}.")
 
@@ -111,15 +141,15 @@ def _is_config(kind: Any) -> bool:
     return isinstance(kind, type) and is_dataclass(kind)
 
 
-def _check_kind(name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+def _check_kind(field: _Field, value: Any) -> None:
     """Check fields that are text, mappings or configs themselves."""
-    for kind in kinds:
-        if kind is str and not isinstance(value, str):
-            raise ValueError(f"`{name}` must be a name, got {value!r}.")
-        if get_origin(kind) is Mapping:
-            check_options(name, value)
-        if _is_config(kind) and not isinstance(value, kind):
-            raise ValueError(f"`{name}` must be a {kind.__name__}, got {value!r}.")
+    if str in field.kinds and not isinstance(value, str):
+        raise ValueError(f"`{field.name}` must be a name, got {value!r}.")
+    if field.takes_options:
+        check_options(field.name, value)
+    for kind in field.configs:
+        if not isinstance(value, kind):
+            raise ValueError(f"`{field.name}` must be a {kind.__name__}, got {value!r}.")
 
 
 def check_options(name: str, value: Any) -> None:

@@ -25,7 +25,8 @@ from statemix.lm.measure import autocast, flops_per_token, measure_peak
 from statemix.lm.ranks import Ranks, Scored, spread, synchronised
 from statemix.lm.result import StepReport
 from statemix.models.lm import LanguageModel
-from statemix.optim import is_sharded, make_optimiser, scheduled_rate, set_learning_rate
+from statemix.optim import make_optimiser, scheduled_rate, set_learning_rate
+from statemix.optim.muon import is_sharded
 
 __all__ = ["LMRun", "digest", "has_finite_weights", "learning_rate", "start", "train_step"]
 

@@ -18,7 +18,7 @@ from statemix.lm.saved import CONFIG as MODEL
 from statemix.lm.saved import save_model
 from statemix.lm.step import LMRun, has_finite_weights, start, train_step
 from statemix.models.lm import count_parameters
-from statemix.optim import is_sharded
+from statemix.optim.muon import is_sharded
 from statemix.runs.layout import CHECKPOINTS, FINAL, RESULT
 from statemix.runs.metrics import Metrics
 from statemix.runs.result import read_result, write_result

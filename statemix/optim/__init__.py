@@ -1,7 +1,7 @@
 """Optimisers, parameter groups and learning-rate schedules, for tasks and language models alike."""
 
 from statemix.optim.groups import decays, is_inner_matrix, parameter_groups
-from statemix.optim.muon import Muon, is_sharded, orthogonal
+from statemix.optim.muon import Muon, orthogonal
 from statemix.optim.optimisers import OPTIMISERS, make_optimiser
 from statemix.optim.schedules import (
     scheduled_rate,
@@ -16,7 +16,6 @@ __all__ = [
     "Muon",
     "decays",
     "is_inner_matrix",
-    "is_sharded",
     "load_moments",
     "make_optimiser",
     "named_moments",
