@@ -13,6 +13,9 @@
 #
 # Each target creates .venv if needed and installs its dependencies once.
 
+# The tests start hundreds of processes: bytecode is kept, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
