@@ -2,7 +2,7 @@
 
 BD-LRU, BD-LRU on the paper's scan, an LSTM and a transformer (presets), and the Mamba and Mamba-2
 of transformers. Without their CUDA kernels, these may take hours, or more memory than there is, so
-that a first step of more than 512 tokens runs in a process of its own.
+that a first step of more than 512 tokens runs in a separate process.
 """
 
 import math
