@@ -18,9 +18,8 @@ EOT = "<|endoftext|>"
 KNOWN_EOT = (EOT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
 UNKNOWN = "<unk>"
 _SMALLEST = 257  # 256 bytes and the end-of-text token
-_LARGEST = (
-    1 << 24
-)  # tokenizers reserves memory for all, and ends the process if there is too little
+# tokenizers reserves memory for all tokens, and ends the process if there is too little.
+_LARGEST = 1 << 24
 
 
 def train_bpe(texts: Iterator[str], vocab: int) -> "Tokenizer":
